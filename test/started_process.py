@@ -1,0 +1,77 @@
+"""A process under test."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Mapping
+
+import pytest
+
+
+class StartedProcess:
+    """A process under test, in a process group of its own, with its output in a file.
+
+    Attributes:
+        popen: the process itself.
+        log: the file with what it wrote, standard output and standard error together.
+    """
+
+    def __init__(self, command: tuple[str, ...], log: Path, env: Mapping[str, str]) -> None:
+        self.log = log
+        with open(log, "wb") as output:
+            self.popen = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **env},
+                start_new_session=True,
+            )
+
+    @property
+    def output(self) -> str:
+        """What it wrote until now."""
+        return self.log.read_text(errors="replace")
+
+    def wait_for(self, text: str, timeout: float = 30.0) -> None:
+        """Wait until it has written a text."""
+        end = time.monotonic() + timeout
+        while text not in self.output:
+            ended = self.popen.poll() is not None
+            # Looked at once more: it may have written the text just before it ended.
+            if (ended and text not in self.output) or time.monotonic() > end:
+                pytest.fail(f"'{text}' was not written by {self.popen.args}:\n{self.output}")
+            time.sleep(0.02)
+
+    def wait(self, timeout: float = 30.0) -> int:
+        """Wait until it ends: its exit status."""
+        try:
+            return self.popen.wait(timeout)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"still running: {self.popen.args}:\n{self.output}")
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the whole group, as a terminal does."""
+        with suppress(ProcessLookupError):  # when all of it is gone
+            os.killpg(self.popen.pid, number)
+
+    def end(self) -> None:
+        """See to it that the whole group is gone: first politely, then not."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+            self.signal(number)
+            deadline = time.monotonic() + 5
+            while self._group_exists() and time.monotonic() < deadline:
+                time.sleep(0.02)
+
+    def _group_exists(self) -> bool:
+        self.popen.poll()  # or an ended process stays in the group until somebody asks
+        try:
+            os.killpg(self.popen.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
