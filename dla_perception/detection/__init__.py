@@ -1,0 +1,1 @@
+"""Image array in, detections out: numpy and OpenCV only, no ROS, no CUDA."""

@@ -1,0 +1,1 @@
+"""Run a compiled network: one file per runtime, behind one protocol."""

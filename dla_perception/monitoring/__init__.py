@@ -1,0 +1,1 @@
+"""Numbers about the running system, without ROS."""

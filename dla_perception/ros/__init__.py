@@ -1,0 +1,1 @@
+"""The only place besides the nodes that knows ROS messages."""
