@@ -21,12 +21,21 @@ the image to the publication of its detections."""
 RECENT_S = 5.0
 """How long a dropped frame stays a problem; also the window of rates and percentiles."""
 
+MAX_INVALID_FRAMES = 5
+"""So many frames in a row with values that are not finite are an error, not a warning."""
+
 NOT_A_PROBLEM = ("replaced", "stopped")
 """Reasons to drop a frame that are no fault: a newer frame came, the node was told to stop."""
 
 
 class InputHealth:
-    """The images of one camera."""
+    """The images of one camera.
+
+    Attributes:
+        counts: what became of the images.
+        encoding: of the last image, as its message says.
+        size: width and height of the last usable image in pixels.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -34,8 +43,8 @@ class InputHealth:
         self._rate = RateWindow(RECENT_S)
         self._stamp_rate = RateWindow(RECENT_S)
         self._last_s: float | None = None
-        self._encoding = "n/a"
-        self._size = "n/a"
+        self.encoding = ""
+        self.size: tuple[int, int] | None = None
         self._stamp_ns: int | None = None
         self._last_error = ""
         self._last_error_s: float | None = None
@@ -52,16 +61,14 @@ class InputHealth:
         """A publisher was met that cannot be heard because of this policy."""
         self._incompatible = policy
 
-    def received(self, encoding: str, size: tuple[int, int], stamp_ns: int, now_s: float) -> None:
-        """Count an image of ``size`` (width, height) pixels."""
+    def received(self, stamp_ns: int, now_s: float) -> None:
+        """Count an image."""
         self.counts.receive()
         self._rate.add(now_s)
         if self._stamp_ns is not None and stamp_ns < self._stamp_ns:
             self._stamp_rate.clear()  # a bag began again: rates across the jump mean nothing
         self._stamp_rate.add(stamp_ns / 1e9)
         self._last_s = now_s
-        self._encoding = encoding
-        self._size = f"{size[0]}x{size[1]}"
         self._stamp_ns = stamp_ns
 
     def dropped(self, reason: str, error: str, now_s: float) -> None:
@@ -106,8 +113,8 @@ class InputHealth:
             "frames_published": str(self.counts.published),
             "total_dropped_frames": str(sum(dropped.values())),
             **{f"dropped_{reason.replace(' ', '_')}": str(n) for reason, n in dropped.items()},
-            "encoding": self._encoding,
-            "image_size": self._size,
+            "encoding": self.encoding or "n/a",
+            "image_size": "{}x{}".format(*self.size) if self.size else "n/a",
             "last_frame_timestamp": "n/a" if self._stamp_ns is None else _stamp(self._stamp_ns),
         }
         return Finding(f"input {self.name}", level, message, values)
@@ -134,7 +141,7 @@ class DetectorHealth:
 
     def __init__(self, inputs: Sequence[str]) -> None:
         self._lock = threading.Lock()
-        self.inputs = {name: InputHealth(name) for name in inputs}
+        self.set_inputs(inputs)
         self._stages = StageTimes(STAGES, RECENT_S)
         self._output_rate = RateWindow(RECENT_S)
         self._deadline = DeadlineMonitor()
@@ -143,7 +150,12 @@ class DetectorHealth:
         self._started_s: float | None = None
         self._detections = 0
         self._invalid = 0
+        self._invalid_frames = 0
         self._hanging_s: float | None = None
+
+    def set_inputs(self, names: Sequence[str]) -> None:
+        """The cameras from now on."""
+        self.inputs = {name: InputHealth(name) for name in names}
 
     # What happens --------------------------------------------------------------------------------
 
@@ -201,6 +213,7 @@ class DetectorHealth:
             self._deadline.add(times_ms["total"], max_latency_ms, now_s)
             self._detections += detections
             self._invalid += invalid
+            self._invalid_frames = self._invalid_frames + 1 if invalid else 0
 
     def reset(self, now_s: float) -> None:
         """Start all statistics again."""
@@ -212,6 +225,7 @@ class DetectorHealth:
             self._deadline.clear()
             self._detections = 0
             self._invalid = 0
+            self._invalid_frames = 0
 
     # What it means -------------------------------------------------------------------------------
 
@@ -284,12 +298,13 @@ class DetectorHealth:
         with self._lock:
             rate = self._output_rate.rate(now_s)
             detections, invalid = self._detections, self._invalid
+            invalid_frames = self._invalid_frames
         frames = sum(camera.counts.published for camera in self.inputs.values())
         problems = []
         if invalid:
             problems.append(
                 (
-                    Level.WARN,
+                    Level.ERROR if invalid_frames >= MAX_INVALID_FRAMES else Level.WARN,
                     f"the network returned {invalid} values that are not finite; they were "
                     "dropped: check its precision and calibration",
                 )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
 import time
-from typing import Any, Sequence
+from dataclasses import dataclass
+from typing import Any, Mapping, Sequence
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rcl_interfaces.msg import SetParametersResult
@@ -12,12 +14,13 @@ from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.parameter import Parameter
-from sensor_msgs.msg import Image
+from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import Header
 from std_srvs.srv import Trigger
 from vision_msgs.msg import Detection2DArray, LabelInfo, VisionInfo
 
-from dla_perception.detection.detector import Detector
+from dla_perception.detection.detector import Detector, Frame
+from dla_perception.detection.drawing import draw_detections
 from dla_perception.detection.pipeline import Answer, Pipeline
 from dla_perception.detection.recognition import describe_model
 from dla_perception.engines.loading import open_engine
@@ -26,6 +29,7 @@ from dla_perception.monitoring.detector_health import DetectorHealth, InputHealt
 from dla_perception.monitoring.health import Finding
 from dla_perception.nodes.spinning import spin_node
 from dla_perception.package_share import share_path
+from dla_perception.ros.compressed_images import frame_from_compressed
 from dla_perception.ros.detections import (
     class_id_texts,
     detections_to_message,
@@ -35,10 +39,36 @@ from dla_perception.ros.detections import (
 from dla_perception.ros.detector_parameters import PARAMETERS, DetectorParameters
 from dla_perception.ros.diagnostics import diagnostics_message, status_message
 from dla_perception.ros.events import subscription_events
-from dla_perception.ros.images import frame_from_image, stamp_to_ns
+from dla_perception.ros.images import frame_from_image, image_from_pixels, stamp_to_ns
 from dla_perception.ros.parameters import declare_parameters, parameter_values, read_defaults
 from dla_perception.ros.paths import expand_path
-from dla_perception.ros.qos import DETECTIONS_QOS, LATCHED_QOS, image_qos
+from dla_perception.ros.qos import ANNOTATED_QOS, DETECTIONS_QOS, LATCHED_QOS, image_qos
+
+HANG_EXIT_CODE = 70
+"""Of the process when an inference hangs and ``on_inference_timeout`` is ``exit``."""
+
+
+@dataclass(frozen=True)
+class CameraTopics:
+    """The relative topic names of one camera."""
+
+    images: str
+    detections: str
+    annotated: str
+
+
+def camera_topics(parameters: DetectorParameters) -> Mapping[str, CameraTopics]:
+    """The topics of each camera, by the name it is reported under in diagnostics."""
+    suffix = "/compressed" if parameters.image_transport == "compressed" else ""
+    if not parameters.cameras:
+        topics = CameraTopics(f"image_raw{suffix}", "detections", "annotated_image")
+        return {"image_raw": topics}
+    return {
+        name: CameraTopics(
+            f"{name}/image_raw{suffix}", f"{name}/detections", f"{name}/annotated_image"
+        )
+        for name in parameters.cameras
+    }
 
 
 class DetectorNode(LifecycleNode):
@@ -54,13 +84,13 @@ class DetectorNode(LifecycleNode):
         declare_parameters(self, PARAMETERS, read_defaults(share_path("config/detector.yaml")))
         self._current = self._read_parameters()
         self.add_on_set_parameters_callback(self._on_set_parameters)
-        # image topic and detections topic of each camera, by the name it is reported under
-        self._cameras = {"image_raw": ("image_raw", "detections")}
+        self._cameras = camera_topics(self._current)
         self._health = DetectorHealth(list(self._cameras))
         self._detector: Detector | None = None
         self._pipeline: Pipeline | None = None
         self._images: list[Any] = []
         self._detections: dict[str, Any] = {}
+        self._annotated: dict[str, Any] = {}
         self._latched: list[Any] = []
         self._class_ids: tuple[str, ...] = ()
         # diagnostics and the start must not wait for a simulated clock
@@ -92,22 +122,23 @@ class DetectorNode(LifecycleNode):
         self._health.activated(time.monotonic())
         self._pipeline = Pipeline(
             self._detector,
-            lambda source, message: frame_from_image(message, source),
+            self._open_frame,
             self._on_answer,
             self._on_dropped,
             self._current.inference_timeout_s,
-            lambda source, waited_s: self._health.inference_hangs(waited_s),
+            self._on_timeout,
         )
         qos = image_qos(self._current.image_reliability)
+        kind = Image if self._current.image_transport == "raw" else CompressedImage
         self._images = [
             self.create_subscription(
-                Image,
-                topic,
+                kind,
+                topics.images,
                 functools.partial(self._on_image, camera, self._pipeline),
                 qos,
                 event_callbacks=self._events(self._health.inputs[camera]),
             )
-            for camera, (topic, _) in self._cameras.items()
+            for camera, topics in self._cameras.items()
         ]
         return TransitionCallbackReturn.SUCCESS
 
@@ -156,11 +187,19 @@ class DetectorNode(LifecycleNode):
         except BaseException:
             engine.close()
             raise
+        self._cameras = camera_topics(parameters)
+        self._health.set_inputs(list(self._cameras))
         self._health.engine_loaded(engine.info)
         self._class_ids = class_id_texts(description, parameters.class_id_format)
         self._detections = {
-            camera: self.create_lifecycle_publisher(Detection2DArray, topic, DETECTIONS_QOS)
-            for camera, (_, topic) in self._cameras.items()
+            camera: self.create_lifecycle_publisher(
+                Detection2DArray, topics.detections, DETECTIONS_QOS
+            )
+            for camera, topics in self._cameras.items()
+        }
+        self._annotated = {
+            camera: self.create_lifecycle_publisher(Image, topics.annotated, ANNOTATED_QOS)
+            for camera, topics in self._cameras.items()
         }
         header = Header(stamp=self.get_clock().now().to_msg())
         database = self.resolve_topic_name("label_info")
@@ -198,21 +237,30 @@ class DetectorNode(LifecycleNode):
         self._detector.engine.close()
         self._detector = None
         self._health.engine_released()
-        for publisher in self._detections.values():
+        for publisher in [*self._detections.values(), *self._annotated.values()]:
             self.destroy_lifecycle_publisher(publisher)
+        self._detections, self._annotated = {}, {}
         for publisher in self._latched:
             self.destroy_publisher(publisher)
 
     # Frames --------------------------------------------------------------------------------------
 
-    def _on_image(self, camera: str, pipeline: Pipeline, message: Image) -> None:
-        self._health.inputs[camera].received(
-            message.encoding,
-            (message.width, message.height),
-            stamp_to_ns(message.header),
-            time.monotonic(),
-        )
+    def _on_image(self, camera: str, pipeline: Pipeline, message: Image | CompressedImage) -> None:
+        """In the executor's thread: nothing is done with the pixels here."""
+        self._health.inputs[camera].received(stamp_to_ns(message.header), time.monotonic())
         pipeline.offer(camera, message)
+
+    def _open_frame(self, camera: str, message: Image | CompressedImage) -> Frame:
+        """In the pipeline's preparing thread."""
+        if isinstance(message, CompressedImage):
+            self._health.inputs[camera].encoding = message.format
+            frame = frame_from_compressed(message, camera)
+        else:
+            self._health.inputs[camera].encoding = message.encoding
+            frame = frame_from_image(message, camera)
+        height, width = frame.pixels.shape[:2]
+        self._health.inputs[camera].size = (width, height)
+        return frame
 
     def _events(self, camera: InputHealth) -> Any:
         return subscription_events(camera.matched, lambda _, policy: camera.incompatible(policy))
@@ -241,6 +289,28 @@ class DetectorNode(LifecycleNode):
             self._current.max_latency_ms,
             time.monotonic(),
         )
+        if self._annotated[answer.source].get_subscription_count() > 0:
+            self._publish_annotated(answer, times_ms["total"])
+
+    def _publish_annotated(self, answer: Answer, total_ms: float) -> None:
+        assert self._detector is not None  # freed only after the pipeline has stopped
+        frame = answer.frame
+        pixels = frame.pixels if frame.channel_order == "bgr" else frame.pixels[:, :, ::-1]
+        note = f"{self._health.hardware_id()} {total_ms:.1f} ms"
+        picture = draw_detections(
+            pixels, answer.result.detections, self._detector.description, note
+        )
+        self._annotated[answer.source].publish(image_from_pixels(picture, answer.item.header))
+
+    def _on_timeout(self, source: str, waited_s: float) -> None:
+        """In the pipeline's finishing thread, while an inference hangs."""
+        self._health.inference_hangs(waited_s)
+        message = f"{source}: an inference has not come back for {waited_s:.1f} s"
+        if self._current.exit_on_timeout:
+            self.get_logger().fatal(f"{message}: ending with code {HANG_EXIT_CODE}")
+            # nothing can be freed in order: a thread is stuck in the accelerator's driver
+            os._exit(HANG_EXIT_CODE)
+        self.get_logger().error(message, throttle_duration_sec=10.0)
 
     def _on_dropped(self, source: str, reason: str, error: Exception | None) -> None:
         """In any of the pipeline's threads."""
@@ -294,10 +364,10 @@ class DetectorNode(LifecycleNode):
                 camera,
                 now_s,
                 parameters.input_timeout_s,
-                self.count_publishers(topic),
-                self.resolve_topic_name(topic),
+                self.count_publishers(topics.images),
+                self.resolve_topic_name(topics.images),
             )
-            for camera, (topic, _) in self._cameras.items()
+            for camera, topics in self._cameras.items()
         ]
         findings += [
             self._health.latency(

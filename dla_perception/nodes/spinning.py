@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import signal
+import sys
 from typing import Callable, Sequence
 
 import rclpy
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.lifecycle import LifecycleNode
 
+from dla_perception.errors import DlaPerceptionError
+
+UNUSABLE = 2
+"""Exit code when the node cannot even be made from its parameters."""
+
 
 def spin_node(make_node: Callable[[], LifecycleNode], arguments: Sequence[str] | None) -> int:
     """Make a node and spin it until it is told to end; returns the process's exit code.
 
-    SIGINT and SIGTERM, also repeated, end it with 0 and without a traceback. The node's
+    SIGINT and SIGTERM, also repeated, end it with 0 and without a traceback. Parameters that it
+    cannot be made from end it with :data:`UNUSABLE` and one line. The node's
     ``shut_down`` is called before its context goes, in the thread that made it.
     """
     rclpy.init(args=arguments)
@@ -25,6 +32,9 @@ def spin_node(make_node: Callable[[], LifecycleNode], arguments: Sequence[str] |
         executor.spin()
     except (KeyboardInterrupt, ExternalShutdownException):
         pass
+    except DlaPerceptionError as error:
+        print(error, file=sys.stderr)
+        return UNUSABLE
     finally:
         # a second Ctrl-C must not interrupt the freeing of the accelerator
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 from dla_perception.detection.detector import DetectionSettings
 from dla_perception.ros.parameters import ParameterError, ParameterInfo, check_choices
@@ -31,11 +32,22 @@ PARAMETERS: Mapping[str, ParameterInfo] = {
     "max_detections": ParameterInfo(
         "Detections per image at most", minimum=1, maximum=4096, dynamic=True
     ),
+    "cameras": ParameterInfo(
+        "Names of the cameras: NAME/image_raw is answered on NAME/detections; empty: one, image_raw"
+    ),
+    "image_transport": ParameterInfo(
+        "raw: sensor_msgs/Image; compressed: CompressedImage on .../compressed",
+        choices=("raw", "compressed"),
+    ),
     "image_reliability": ParameterInfo(
         "Reliability of the image subscription", choices=tuple(RELIABILITIES)
     ),
     "inference_timeout_ms": ParameterInfo(
         "An inference that takes longer (ms) is reported as hung", minimum=1, maximum=3_600_000
+    ),
+    "on_inference_timeout": ParameterInfo(
+        "What to do when an inference hangs: report it, or end the process with code 70",
+        choices=("error", "exit"),
     ),
     "diagnostics.period_s": ParameterInfo(
         "Seconds between two diagnostics messages", minimum=0.1, maximum=60
@@ -71,8 +83,11 @@ class DetectorParameters:
     labels_path: str
     class_id_format: str
     settings: DetectionSettings
+    cameras: tuple[str, ...]
+    image_transport: str
     image_reliability: str
     inference_timeout_s: float
+    exit_on_timeout: bool
     diagnostics_period_s: float
     max_latency_ms: float
     max_consecutive_delay_ms: float
@@ -99,14 +114,31 @@ class DetectorParameters:
                 iou_threshold=values["iou_threshold"],
                 max_detections=values["max_detections"],
             ),
+            cameras=_camera_names(values["cameras"]),
+            image_transport=values["image_transport"],
             image_reliability=values["image_reliability"],
             inference_timeout_s=values["inference_timeout_ms"] / 1e3,
+            exit_on_timeout=values["on_inference_timeout"] == "exit",
             diagnostics_period_s=values["diagnostics.period_s"],
             max_latency_ms=values["diagnostics.max_latency_ms"],
             max_consecutive_delay_ms=values["diagnostics.max_consecutive_delay_ms"],
             input_timeout_s=values["diagnostics.input_timeout_ms"] / 1e3,
             autostart=values["autostart"],
         )
+
+
+def _camera_names(entries: Sequence[str]) -> tuple[str, ...]:
+    names = [name for name in entries if name]
+    for name in names:
+        # a relative ROS name: letters, digits and underscores, no token beginning with a digit
+        if not re.fullmatch(r"[A-Za-z_]\w*(/[A-Za-z_]\w*)*", name, re.ASCII):
+            raise ParameterError(
+                f"cameras: '{name}' is no relative ROS name; expected letters, digits and "
+                "underscores, as 'front_left'"
+            )
+        if names.count(name) > 1:
+            raise ParameterError(f"cameras: '{name}' is listed twice")
+    return tuple(names)
 
 
 def _class_thresholds(entries: list[str]) -> dict[str, float]:

@@ -11,6 +11,7 @@ from rcl_interfaces.msg import (
     IntegerRange,
     ParameterDescriptor,
 )
+from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValueException
 from rclpy.node import Node
 
 from dla_perception.errors import DlaPerceptionError
@@ -62,12 +63,16 @@ def declare_parameters(
     """Declare every parameter of ``infos`` with its default.
 
     Raises:
+        ParameterError: a value given at the start is of another type or out of range.
         ValueError: ``infos`` and ``defaults`` do not name the same parameters.
     """
     if set(infos) != set(defaults):
         raise ValueError(f"described and defaulted differ: {set(infos) ^ set(defaults)}")
     for name, info in infos.items():
-        node.declare_parameter(name, defaults[name], _descriptor(info, defaults[name]))
+        try:
+            node.declare_parameter(name, defaults[name], _descriptor(info, defaults[name]))
+        except (InvalidParameterTypeException, InvalidParameterValueException) as error:
+            raise ParameterError(" ".join(str(error).split())) from None
 
 
 def parameter_values(node: Node, names: Sequence[str]) -> dict[str, Any]:

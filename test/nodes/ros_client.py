@@ -41,15 +41,17 @@ class Client:
         self.node.create_subscription(kind, topic, messages.append, qos)
         return messages
 
-    def image_publisher(self, topic: str = "image_raw", qos: Any = qos_profile_sensor_data) -> Any:
+    def image_publisher(
+        self, topic: str = "image_raw", qos: Any = qos_profile_sensor_data, kind: Any = Image
+    ) -> Any:
         """A publisher that detector_node is connected to.
 
         Both sides must know of each other: a best-effort image is lost while only one does.
         """
-        publisher = self.node.create_publisher(Image, topic, qos)
+        publisher = self.node.create_publisher(kind, topic, qos)
         self.until(lambda: publisher.get_subscription_count() > 0, f"nobody subscribes {topic}")
         self.status(
-            f"/detector_node: input {topic}",
+            "/detector_node: input image_raw",
             lambda status: values(status)["publishers_connected"] == "1",
         )
         return publisher
