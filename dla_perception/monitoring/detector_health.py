@@ -24,6 +24,11 @@ RECENT_S = 5.0
 MAX_INVALID_FRAMES = 5
 """So many frames in a row with values that are not finite are an error, not a warning."""
 
+MAX_AGE_S = 60.0
+MAX_AHEAD_S = 0.1
+"""An image older than the one, or further in the future than the other, was not stamped by the
+clock that the node reads: a bag without use_sim_time, a camera with a clock of its own."""
+
 NOT_A_PROBLEM = ("replaced", "stopped")
 """Reasons to drop a frame that are no fault: a newer frame came, the node was told to stop."""
 
@@ -46,6 +51,7 @@ class InputHealth:
         self.encoding = ""
         self.size: tuple[int, int] | None = None
         self._stamp_ns: int | None = None
+        self._age_s: float | None = None
         self._last_error = ""
         self._last_error_s: float | None = None
         self._matched: int | None = None
@@ -61,8 +67,16 @@ class InputHealth:
         """A publisher was met that cannot be heard because of this policy."""
         self._incompatible = policy
 
-    def received(self, stamp_ns: int, now_s: float) -> None:
-        """Count an image."""
+    def received(self, stamp_ns: int, clock_ns: int, now_s: float) -> None:
+        """Count an image.
+
+        Args:
+            stamp_ns: its stamp.
+            clock_ns: the node's clock, which may be simulated.
+            now_s: seconds of a steady clock.
+        """
+        age_s = (clock_ns - stamp_ns) / 1e9
+        self._age_s = age_s if -MAX_AHEAD_S <= age_s <= MAX_AGE_S else None
         self.counts.receive()
         self._rate.add(now_s)
         if self._stamp_ns is not None and stamp_ns < self._stamp_ns:
@@ -115,6 +129,7 @@ class InputHealth:
             **{f"dropped_{reason.replace(' ', '_')}": str(n) for reason, n in dropped.items()},
             "encoding": self.encoding or "n/a",
             "image_size": "{}x{}".format(*self.size) if self.size else "n/a",
+            "image_age_ms": "n/a" if self._age_s is None else f"{max(self._age_s, 0) * 1e3:.1f}",
             "last_frame_timestamp": "n/a" if self._stamp_ns is None else _stamp(self._stamp_ns),
         }
         return Finding(f"input {self.name}", level, message, values)

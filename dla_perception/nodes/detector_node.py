@@ -247,7 +247,9 @@ class DetectorNode(LifecycleNode):
 
     def _on_image(self, camera: str, pipeline: Pipeline, message: Image | CompressedImage) -> None:
         """In the executor's thread: nothing is done with the pixels here."""
-        self._health.inputs[camera].received(stamp_to_ns(message.header), time.monotonic())
+        self._health.inputs[camera].received(
+            stamp_to_ns(message.header), self.get_clock().now().nanoseconds, time.monotonic()
+        )
         pipeline.offer(camera, message)
 
     def _open_frame(self, camera: str, message: Image | CompressedImage) -> Frame:

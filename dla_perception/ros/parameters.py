@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Mapping, Sequence
@@ -73,6 +74,56 @@ def declare_parameters(
             node.declare_parameter(name, defaults[name], _descriptor(info, defaults[name]))
         except (InvalidParameterTypeException, InvalidParameterValueException) as error:
             raise ParameterError(" ".join(str(error).split())) from None
+
+
+def markdown_table(infos: Mapping[str, ParameterInfo], defaults: Mapping[str, Any]) -> str:
+    """The parameters as a table for a README; a star marks those that may change while running."""
+    lines = ["| parameter | default | meaning |", "|---|---|---|"]
+    for name, info in infos.items():
+        default = "" if defaults[name] in ("", [""]) else f"`{json.dumps(defaults[name])}`"
+        meaning = info.description
+        if info.choices:
+            meaning += f": {', '.join(info.choices)}"
+        elif info.minimum is not None:
+            meaning += f" ({info.minimum:g} to {info.maximum:g})"
+        lines.append(f"| `{name}`{' *' if info.dynamic else ''} | {default} | {meaning} |")
+    return "\n".join(lines)
+
+
+def json_schema(infos: Mapping[str, ParameterInfo], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """A JSON schema of a parameter file in which nothing is required and nothing is unknown."""
+    root: dict[str, Any] = _object_schema()
+    for name, info in infos.items():
+        node = root
+        *groups, last = name.split(".")
+        for group in groups:
+            node = node["properties"].setdefault(group, _object_schema())
+        node["properties"][last] = _value_schema(info, defaults[name])
+    wrapped = _object_schema()
+    wrapped["properties"]["ros__parameters"] = root
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "additionalProperties": wrapped,
+    }
+
+
+def _object_schema() -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "properties": {}}
+
+
+def _value_schema(info: ParameterInfo, default: Any) -> dict[str, Any]:
+    schema: dict[str, Any] = {"description": info.description}
+    if isinstance(default, list):
+        schema.update(type="array", items={"type": "string"})
+    else:
+        kinds = {bool: "boolean", int: "integer", float: "number", str: "string"}
+        schema["type"] = kinds[type(default)]
+    if info.choices:
+        schema["enum"] = list(info.choices)
+    if info.minimum is not None:
+        schema.update(minimum=info.minimum, maximum=info.maximum)
+    return schema
 
 
 def parameter_values(node: Node, names: Sequence[str]) -> dict[str, Any]:

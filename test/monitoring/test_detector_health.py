@@ -35,7 +35,7 @@ def test_silence_is_explained(health):
     health.inputs["front"].incompatible("reliability")
     assert "its reliability does not fit" in look(health, 102.0).message
     health.inputs["front"].matched(1)
-    health.inputs["front"].received(5, 103.0)
+    health.inputs["front"].received(5, 0, 103.0)
     assert look(health, 103.5).level is Level.OK
     gone = look(health, 106.0)
     assert gone.level is Level.STALE
@@ -45,12 +45,12 @@ def test_silence_is_explained(health):
 
 def test_dropped_images_are_a_warning_for_a_while_and_counted_for_ever(health):
     camera = health.inputs["front"]
-    camera.received(5, 101.0)
+    camera.received(5, 0, 101.0)
     camera.dropped("encoding", "image encoding 'x' is not one of: bgr8", 101.0)
     finding = look(health, 101.5)
     assert finding.level is Level.WARN
     assert "image encoding 'x'" in finding.message
-    camera.received(6, 110.0)
+    camera.received(6, 0, 110.0)
     camera.dropped("replaced", "", 110.0)
     finding = look(health, 110.1)
     assert finding.level is Level.OK
@@ -60,7 +60,7 @@ def test_dropped_images_are_a_warning_for_a_while_and_counted_for_ever(health):
 
 
 def test_a_zero_stamp_is_a_warning(health):
-    health.inputs["front"].received(0, 101.0)
+    health.inputs["front"].received(0, 0, 101.0)
     finding = look(health, 101.1)
     assert finding.level is Level.WARN
     assert "stamp" in finding.message
@@ -70,10 +70,26 @@ def test_a_zero_stamp_is_a_warning(health):
 def test_rates_by_clock_and_by_stamp(health):
     camera = health.inputs["front"]
     for index in range(40):  # a bag of 10 Hz played at 20 Hz
-        camera.received(7_000_000_000 + index * 100_000_000, 101 + index * 0.05)
+        camera.received(7_000_000_000 + index * 100_000_000, 0, 101 + index * 0.05)
     values = look(health, 101 + 39 * 0.05).values
     assert float(values["frame_rate_node"]) == pytest.approx(20, rel=0.05)
     assert float(values["frame_rate_msg"]) == pytest.approx(10, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("clock_s", "age"),
+    [
+        (1000.25, "250.0"),
+        (999.95, "0.0"),  # ahead by less than clocks of one machine differ
+        (999.8, "n/a"),
+        (1059.0, "59000.0"),
+        (1061.0, "n/a"),  # an old bag
+        (0.0, "n/a"),  # a simulated clock that has not begun
+    ],
+)
+def test_the_age_of_an_image_is_told_where_the_clocks_agree(health, clock_s, age):
+    health.inputs["front"].received(1_000_000_000_000, round(clock_s * 1e9), 101.0)
+    assert look(health, 101.0).values["image_age_ms"] == age
 
 
 def test_before_the_first_frame_figures_are_not_available(health):
@@ -130,7 +146,7 @@ def test_engine_placement(health):
 
 
 def test_reset_starts_the_figures_again(health):
-    health.inputs["front"].received(5, 101.0)
+    health.inputs["front"].received(5, 0, 101.0)
     publish(health, 15, 101.0, invalid=1)
     health.reset(102.0)
     assert look(health, 101.5).values["frames_received"] == "0"
