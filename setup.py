@@ -49,6 +49,7 @@ setup(
     entry_points={
         "console_scripts": [
             "detector_node = dla_perception.nodes.detector_node:main",
+            "redundancy_node = dla_perception.nodes.redundancy_node:main",
             "dla-perception = dla_perception.cli.main:main",
         ],
     },

@@ -1,15 +1,16 @@
 """One detector for one camera.
 
-    ros2 launch dla_perception detector.launch.py model_path:=net.onnx image:=/camera/image_raw
+ros2 launch dla_perception detector.launch.py model_path:=net.onnx image:=/camera/image_raw
 """
 
-from launch import LaunchDescription
 from launch.actions import DeclareLaunchArgument, SetEnvironmentVariable
 from launch.conditions import IfCondition
 from launch.substitutions import LaunchConfiguration, PathJoinSubstitution, PythonExpression
 from launch_ros.actions import LifecycleNode
 from launch_ros.parameter_descriptions import ParameterValue
 from launch_ros.substitutions import FindPackageShare
+
+from launch import LaunchDescription
 
 SHARE = FindPackageShare("dla_perception")
 

@@ -60,18 +60,27 @@ class StartedProcess:
         with suppress(ProcessLookupError):  # when all of it is gone
             os.killpg(self.popen.pid, number)
 
-    def end(self) -> None:
-        """See to it that the whole group is gone: first politely, then not."""
+    def end(self, patience: float = 5.0) -> None:
+        """See to it that the whole group is gone: first politely, then not.
+
+        Args:
+            patience: seconds that it gets to obey each of the signals.
+        """
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+            if not self.alive:
+                return
             self.signal(number)
-            deadline = time.monotonic() + 5
-            while self._group_exists() and time.monotonic() < deadline:
+            deadline = time.monotonic() + patience
+            while self.alive and time.monotonic() < deadline:
                 time.sleep(0.02)
 
-    def _group_exists(self) -> bool:
-        self.popen.poll()  # or an ended process stays in the group until somebody asks
-        try:
-            os.killpg(self.popen.pid, 0)
-        except ProcessLookupError:
-            return False
-        return True
+    @property
+    def alive(self) -> bool:
+        """Whether any process of the group is there."""
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):  # when it has just gone
+                state, _, group = stat.read_text().rpartition(")")[2].split()[:3]
+                # A zombie has ended, and in a container there may be nobody who takes note of it.
+                if group == str(self.popen.pid) and state not in "ZX":
+                    return True
+        return False

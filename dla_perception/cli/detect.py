@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ HELP = "boxes for pictures, as text, JSON or an annotated picture"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.add_argument("model", metavar="MODEL", help="ONNX network")
+    parser.add_argument(
+        "model", metavar="MODEL", help="ONNX network, TensorRT plan or DLA loadable"
+    )
     parser.add_argument("images", metavar="IMAGE", nargs="+", help="picture file")
     parser.add_argument("--description", metavar="YAML", help="default: the YAML beside the model")
     parser.add_argument(
@@ -36,6 +39,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0.45,
         metavar="I",
         help="of boxes of a class that overlap more, the best stays (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--backend",
+        default="auto",
+        choices=("auto", "onnxruntime", "tensorrt", "cudla"),
+        help="what runs it (default: the runtime for the file's kind)",
+    )
+    parser.add_argument(
+        "--dla-core", type=int, default=-1, metavar="N", help="0 or 1; -1: none (default)"
+    )
+    parser.add_argument(
+        "--gpu-fallback",
+        default="forbid",
+        choices=("forbid", "warn", "allow"),
+        help="what to do, with a DLA core, about layers that run elsewhere (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument(
@@ -54,7 +72,13 @@ def run(arguments: argparse.Namespace) -> int:
     settings = DetectionSettings(
         score_threshold=arguments.score_threshold, iou_threshold=arguments.iou_threshold
     )
-    engine = open_engine(arguments.model)
+    engine = open_engine(
+        arguments.model, arguments.backend, arguments.dla_core, arguments.gpu_fallback
+    )
+    if arguments.gpu_fallback == "warn" and arguments.dla_core >= 0:
+        elsewhere = engine.info.layers_elsewhere()
+        if elsewhere:
+            print(f"warning: {elsewhere}", file=sys.stderr)
     try:
         description = describe_model(engine, arguments.description, arguments.labels)
         detector = Detector(engine, description, settings)

@@ -7,10 +7,32 @@ import sys
 from typing import Sequence
 
 import dla_perception
-from dla_perception.cli import check, demo, detect, evaluate, import_darknet
+from dla_perception.cli import (
+    build,
+    calibrate,
+    check,
+    demo,
+    detect,
+    evaluate,
+    import_darknet,
+    inspect,
+    prepare,
+    translate_qat,
+)
 from dla_perception.errors import DlaPerceptionError
 
-VERBS = (demo, detect, evaluate, import_darknet, check)
+VERBS = (
+    demo,
+    detect,
+    evaluate,
+    import_darknet,
+    check,
+    prepare,
+    build,
+    inspect,
+    calibrate,
+    translate_qat,
+)
 """Each verb's module has ``NAME``, ``HELP``, ``add_arguments(parser)`` and ``run(arguments)``."""
 
 DONE, NO, UNUSABLE = 0, 1, 2

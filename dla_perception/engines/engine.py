@@ -10,6 +10,8 @@ import numpy as np
 from dla_perception.engines.layouts import Layout
 from dla_perception.errors import DlaPerceptionError
 
+MAX_LAYERS_SHOWN = 10
+
 
 class EngineError(DlaPerceptionError):
     """An engine cannot be loaded or run."""
@@ -69,6 +71,20 @@ class EngineInfo:
     gpu_layers: tuple[str, ...] | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
 
+    def layers_elsewhere(self) -> str:
+        """What does not run on a DLA although it should, in words; empty where all does."""
+        if not self.device.startswith("dla"):
+            return f"a DLA core was asked for, but the network runs on {self.device}"
+        if self.gpu_layers is None:
+            return "it is not known which layers run on the GPU: build the engine with its record"
+        if not self.gpu_layers:
+            return ""
+        shown = ", ".join(self.gpu_layers[:MAX_LAYERS_SHOWN])
+        more = len(self.gpu_layers) - MAX_LAYERS_SHOWN
+        return f"{len(self.gpu_layers)} layers run on the GPU: {shown}" + (
+            f" and {more} more" if more > 0 else ""
+        )
+
 
 class Engine(Protocol):
     """A loaded network with buffers of its own.
@@ -115,4 +131,7 @@ class Engine(Protocol):
         """
 
     def close(self) -> None:
-        """Free everything; may be called more than once."""
+        """Free everything; may be called more than once.
+
+        The buffers are not to be used afterwards: pinned memory is gone.
+        """

@@ -6,6 +6,7 @@ import threading
 from typing import Mapping, Sequence
 
 from dla_perception.engines.engine import EngineInfo
+from dla_perception.monitoring.board import board_name
 from dla_perception.monitoring.health import Finding, Level, worst
 from dla_perception.monitoring.latency import (
     DeadlineMonitor,
@@ -160,8 +161,11 @@ class DetectorHealth:
         self._stages = StageTimes(STAGES, RECENT_S)
         self._output_rate = RateWindow(RECENT_S)
         self._deadline = DeadlineMonitor()
+        self._board = board_name()
         self._engine: EngineInfo | None = None
         self._engine_error = ""
+        self._elsewhere = ""
+        self._self_test = ""
         self._started_s: float | None = None
         self._detections = 0
         self._invalid = 0
@@ -174,10 +178,27 @@ class DetectorHealth:
 
     # What happens --------------------------------------------------------------------------------
 
-    def engine_loaded(self, info: EngineInfo) -> None:
-        """The engine is ready."""
+    def engine_loaded(
+        self,
+        info: EngineInfo,
+        dla_core: int = -1,
+        gpu_fallback: str = "forbid",
+        self_test: str = "nothing recorded",
+    ) -> None:
+        """The engine is ready.
+
+        Args:
+            info: what it is.
+            dla_core: the core that was asked for, -1 for none.
+            gpu_fallback: ``warn`` to be told of layers that run elsewhere.
+            self_test: what the self-test gave, in words.
+        """
         self._engine = info
         self._engine_error = ""
+        self._self_test = self_test
+        self._elsewhere = ""
+        if dla_core >= 0 and gpu_fallback == "warn":
+            self._elsewhere = info.layers_elsewhere()
 
     def engine_failed(self, error: str) -> None:
         """The engine could not be made ready."""
@@ -245,8 +266,9 @@ class DetectorHealth:
     # What it means -------------------------------------------------------------------------------
 
     def hardware_id(self) -> str:
-        """The device that the engine runs on, ``none`` without one."""
-        return self._engine.device if self._engine else "none"
+        """The board, where it tells its name, and the engine's device; ``none`` without one."""
+        device = self._engine.device if self._engine else "none"
+        return f"{self._board}:{device}" if self._board else device
 
     def engine_placement(self) -> Finding:
         """What runs the network, and where."""
@@ -264,8 +286,11 @@ class DetectorHealth:
             "device": info.device,
             "layers_on_dla": _count(info.dla_layers),
             "layers_on_gpu": _count(info.gpu_layers),
+            "self_test": self._self_test,
         }
-        return Finding(name, Level.OK, f"runs on {info.device} by {info.runtime}", values)
+        problems = [(Level.WARN, self._elsewhere)] if self._elsewhere else []
+        level, message = worst(problems, f"runs on {info.device} by {info.runtime}")
+        return Finding(name, level, message, values)
 
     def latency(
         self, now_s: float, max_latency_ms: float, max_consecutive_delay_ms: float

@@ -8,27 +8,22 @@ import time
 from dataclasses import dataclass
 from typing import Any, Mapping, Sequence
 
-from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
-from rcl_interfaces.msg import SetParametersResult
-from rclpy.clock import Clock
-from rclpy.clock_type import ClockType
-from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
-from rclpy.parameter import Parameter
 from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import Header
 from std_srvs.srv import Trigger
-from vision_msgs.msg import Detection2DArray, LabelInfo, VisionInfo
+from vision_msgs.msg import Detection2DArray
 
 from dla_perception.detection.detector import Detector, Frame
 from dla_perception.detection.drawing import draw_detections
 from dla_perception.detection.pipeline import Answer, Pipeline
 from dla_perception.detection.recognition import describe_model
+from dla_perception.detection.self_test import check_self_test, recorded_self_test
 from dla_perception.engines.loading import open_engine
 from dla_perception.errors import DlaPerceptionError
 from dla_perception.monitoring.detector_health import DetectorHealth, InputHealth
 from dla_perception.monitoring.health import Finding
+from dla_perception.nodes.managed_node import ManagedNode
 from dla_perception.nodes.spinning import spin_node
-from dla_perception.package_share import share_path
 from dla_perception.ros.compressed_images import frame_from_compressed
 from dla_perception.ros.detections import (
     class_id_texts,
@@ -37,12 +32,10 @@ from dla_perception.ros.detections import (
     vision_info,
 )
 from dla_perception.ros.detector_parameters import PARAMETERS, DetectorParameters
-from dla_perception.ros.diagnostics import diagnostics_message, status_message
 from dla_perception.ros.events import subscription_events
 from dla_perception.ros.images import frame_from_image, image_from_pixels, stamp_to_ns
-from dla_perception.ros.parameters import declare_parameters, parameter_values, read_defaults
 from dla_perception.ros.paths import expand_path
-from dla_perception.ros.qos import ANNOTATED_QOS, DETECTIONS_QOS, LATCHED_QOS, image_qos
+from dla_perception.ros.qos import ANNOTATED_QOS, DETECTIONS_QOS, image_qos
 
 HANG_EXIT_CODE = 70
 """Of the process when an inference hangs and ``on_inference_timeout`` is ``exit``."""
@@ -71,7 +64,7 @@ def camera_topics(parameters: DetectorParameters) -> Mapping[str, CameraTopics]:
     }
 
 
-class DetectorNode(LifecycleNode):
+class DetectorNode(ManagedNode[DetectorParameters]):
     """A lifecycle node around one :class:`~dla_perception.detection.detector.Detector`.
 
     configure loads the engine, activate subscribes, deactivate finishes what was begun, cleanup
@@ -80,11 +73,14 @@ class DetectorNode(LifecycleNode):
     """
 
     def __init__(self, **options: Any) -> None:
-        super().__init__("detector_node", **options)
-        declare_parameters(self, PARAMETERS, read_defaults(share_path("config/detector.yaml")))
-        self._current = self._read_parameters()
-        self.add_on_set_parameters_callback(self._on_set_parameters)
-        self._cameras = camera_topics(self._current)
+        super().__init__(
+            "detector_node",
+            PARAMETERS,
+            "config/detector.yaml",
+            DetectorParameters.from_values,
+            **options,
+        )
+        self._cameras = camera_topics(self.current)
         self._health = DetectorHealth(list(self._cameras))
         self._detector: Detector | None = None
         self._pipeline: Pipeline | None = None
@@ -93,31 +89,16 @@ class DetectorNode(LifecycleNode):
         self._annotated: dict[str, Any] = {}
         self._latched: list[Any] = []
         self._class_ids: tuple[str, ...] = ()
-        # diagnostics and the start must not wait for a simulated clock
-        steady = Clock(clock_type=ClockType.STEADY_TIME)
-        self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
-        self._diagnostics_timer = self.create_timer(
-            self._current.diagnostics_period_s, self._publish_diagnostics, clock=steady
-        )
         self.create_service(Trigger, "~/reset_statistics", self._on_reset_statistics)
-        if self._current.autostart:
-            self._autostart_timer = self.create_timer(0.0, self._autostart, clock=steady)
 
     # Lifecycle -----------------------------------------------------------------------------------
 
-    def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Load the engine and offer the outputs."""
-        try:
-            self._configure()
-        except DlaPerceptionError as error:
-            self.get_logger().error(str(error))
-            self._health.engine_failed(str(error))
-            return TransitionCallbackReturn.FAILURE
-        return TransitionCallbackReturn.SUCCESS
+    def refused(self, error: str) -> None:
+        """Show it in diagnostics until the engine is loaded."""
+        self._health.engine_failed(error)
 
-    def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
+    def activate(self) -> None:
         """Take images in."""
-        super().on_activate(state)  # opens the detections' publishers
         assert self._detector is not None  # the state machine does not come here without
         self._health.activated(time.monotonic())
         self._pipeline = Pipeline(
@@ -125,11 +106,11 @@ class DetectorNode(LifecycleNode):
             self._open_frame,
             self._on_answer,
             self._on_dropped,
-            self._current.inference_timeout_s,
+            self.current.inference_timeout_s,
             self._on_timeout,
         )
-        qos = image_qos(self._current.image_reliability)
-        kind = Image if self._current.image_transport == "raw" else CompressedImage
+        qos = image_qos(self.current.image_reliability)
+        kind = Image if self.current.image_transport == "raw" else CompressedImage
         self._images = [
             self.create_subscription(
                 kind,
@@ -140,56 +121,35 @@ class DetectorNode(LifecycleNode):
             )
             for camera, topics in self._cameras.items()
         ]
-        return TransitionCallbackReturn.SUCCESS
 
-    def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Finish the frames that the engine has begun."""
-        self._stop_pipeline()
-        return super().on_deactivate(state)
-
-    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Free the engine."""
-        self._release()
-        return TransitionCallbackReturn.SUCCESS
-
-    def on_shutdown(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """Free everything, from whichever state."""
-        self.shut_down()
-        return TransitionCallbackReturn.SUCCESS
-
-    def on_error(self, state: LifecycleState) -> TransitionCallbackReturn:
-        """After an exception in a transition: free everything, so that it can be tried again."""
-        self.shut_down()
-        return TransitionCallbackReturn.SUCCESS
-
-    def shut_down(self) -> None:
-        """Stop and free everything; may be called more than once."""
-        self._stop_pipeline()
-        self._release()
-
-    def _autostart(self) -> None:
-        self.destroy_timer(self._autostart_timer)
-        if self.trigger_configure() == TransitionCallbackReturn.SUCCESS:
-            self.trigger_activate()
-
-    def _configure(self) -> None:
-        parameters = self._current
+    def configure(self) -> None:
+        """Load the engine and offer the outputs."""
+        parameters = self.current
         if not parameters.model_path:
             raise DlaPerceptionError("model_path: it is empty; set it to an ONNX file")
-        engine = open_engine(expand_path(parameters.model_path))
+        engine = open_engine(
+            expand_path(parameters.model_path),
+            parameters.backend,
+            parameters.dla_core,
+            parameters.gpu_fallback,
+        )
         try:
             description = describe_model(
                 engine,
                 expand_path(parameters.model_description_path) or None,
                 expand_path(parameters.labels_path) or None,
             )
-            self._detector = Detector(engine, description, parameters.settings)
+            detector = Detector(engine, description, parameters.settings)
+            self_test = self._test_engine(detector)
         except BaseException:
             engine.close()
             raise
+        self._detector = detector
         self._cameras = camera_topics(parameters)
         self._health.set_inputs(list(self._cameras))
-        self._health.engine_loaded(engine.info)
+        self._health.engine_loaded(
+            engine.info, parameters.dla_core, parameters.gpu_fallback, self_test
+        )
         self._class_ids = class_id_texts(description, parameters.class_id_format)
         self._detections = {
             camera: self.create_lifecycle_publisher(
@@ -205,9 +165,9 @@ class DetectorNode(LifecycleNode):
         database = self.resolve_topic_name("label_info")
         threshold = parameters.settings.score_threshold
         self._latched = [
-            self._publish_once("label_info", label_info(description, header, threshold)),
-            self._publish_once("vision_info", vision_info(description, header, database)),
-            self._publish_once("engine_info", self._status(self._health.engine_placement())),
+            self.publish_once("label_info", label_info(description, header, threshold)),
+            self.publish_once("vision_info", vision_info(description, header, database)),
+            self.publish_once("engine_info", self.status(self._health.engine_placement())),
         ]
         self.get_logger().info(
             f"{engine.info.path}: {description.family}, {description.num_classes} classes, "
@@ -215,12 +175,17 @@ class DetectorNode(LifecycleNode):
             f"on {engine.info.device} by {engine.info.runtime} {engine.info.runtime_version}"
         )
 
-    def _publish_once(self, topic: str, message: LabelInfo | VisionInfo | DiagnosticStatus) -> Any:
-        publisher = self.create_publisher(type(message), topic, LATCHED_QOS)
-        publisher.publish(message)
-        return publisher
+    def _test_engine(self, detector: Detector) -> str:
+        """What the self-test gave, in words; a failure raises."""
+        if not self.current.self_test:
+            return "switched off"
+        record = recorded_self_test(detector.engine)
+        if record is None:
+            return "nothing recorded"
+        return str(check_self_test(detector, record))
 
-    def _stop_pipeline(self) -> None:
+    def deactivate(self) -> None:
+        """Finish the frames that the engine has begun."""
         if self._pipeline is None:
             return
         for subscription in self._images:
@@ -231,7 +196,9 @@ class DetectorNode(LifecycleNode):
         self._pipeline = None
         self._health.deactivated()
 
-    def _release(self) -> None:
+    def release(self) -> None:
+        """Stop and free everything; may be called more than once."""
+        self.deactivate()
         if self._detector is None:
             return
         self._detector.engine.close()
@@ -288,7 +255,7 @@ class DetectorNode(LifecycleNode):
             len(result.detections),
             result.invalid,
             times_ms,
-            self._current.max_latency_ms,
+            self.current.max_latency_ms,
             time.monotonic(),
         )
         if self._annotated[answer.source].get_subscription_count() > 0:
@@ -308,7 +275,7 @@ class DetectorNode(LifecycleNode):
         """In the pipeline's finishing thread, while an inference hangs."""
         self._health.inference_hangs(waited_s)
         message = f"{source}: an inference has not come back for {waited_s:.1f} s"
-        if self._current.exit_on_timeout:
+        if self.current.exit_on_timeout:
             self.get_logger().fatal(f"{message}: ending with code {HANG_EXIT_CODE}")
             # nothing can be freed in order: a thread is stuck in the accelerator's driver
             os._exit(HANG_EXIT_CODE)
@@ -324,28 +291,18 @@ class DetectorNode(LifecycleNode):
 
     # Parameters, services, diagnostics -----------------------------------------------------------
 
-    def _read_parameters(self) -> DetectorParameters:
-        return DetectorParameters.from_values(parameter_values(self, list(PARAMETERS)))
+    def is_fixed(self) -> bool:
+        """Whether an engine is loaded."""
+        return self._detector is not None
 
-    def _on_set_parameters(self, changes: Sequence[Parameter]) -> SetParametersResult:
-        """Check the changes together; those allowed while running are used from the next frame."""
-        values = parameter_values(self, list(PARAMETERS))
-        values.update({change.name: change.value for change in changes if change.name in values})
-        try:
-            for change in changes:
-                info = PARAMETERS.get(change.name)
-                if self._detector is not None and info is not None and not info.dynamic:
-                    raise DlaPerceptionError(
-                        f"{change.name}: cannot change while an engine is loaded: clean the node "
-                        "up, set it, and configure again"
-                    )
-            parameters = DetectorParameters.from_values(values)
-            if self._detector is not None:
-                self._detector.settings = parameters.settings
-        except DlaPerceptionError as error:
-            return SetParametersResult(successful=False, reason=str(error))
-        self._current = parameters
-        return SetParametersResult(successful=True)
+    def use_parameters(self, parameters: DetectorParameters) -> None:
+        """Detect with new settings from the next frame on."""
+        if self._detector is not None:
+            self._detector.settings = parameters.settings
+
+    def hardware_id(self) -> str:
+        """The device of the engine."""
+        return self._health.hardware_id()
 
     def _on_reset_statistics(
         self, request: Trigger.Request, response: Trigger.Response
@@ -355,23 +312,21 @@ class DetectorNode(LifecycleNode):
         response.message = "statistics start again from zero"
         return response
 
-    def _status(self, finding: Finding) -> DiagnosticStatus:
-        return status_message(finding, self.get_fully_qualified_name(), self._health.hardware_id())
-
-    def _publish_diagnostics(self) -> None:
+    def findings(self) -> Sequence[Finding]:
+        """One per camera, then latency, placement and output."""
         now_s = time.monotonic()
-        parameters = self._current
-        findings = [
-            self._health.input(
-                camera,
-                now_s,
-                parameters.input_timeout_s,
-                self.count_publishers(topics.images),
-                self.resolve_topic_name(topics.images),
-            )
-            for camera, topics in self._cameras.items()
-        ]
-        findings += [
+        parameters = self.current
+        return [
+            *(
+                self._health.input(
+                    camera,
+                    now_s,
+                    parameters.input_timeout_s,
+                    self.count_publishers(topics.images),
+                    self.resolve_topic_name(topics.images),
+                )
+                for camera, topics in self._cameras.items()
+            ),
             self._health.latency(
                 now_s, parameters.max_latency_ms, parameters.max_consecutive_delay_ms
             ),
@@ -381,11 +336,6 @@ class DetectorNode(LifecycleNode):
                 sum(publisher.get_subscription_count() for publisher in self._detections.values()),
             ),
         ]
-        self._diagnostics.publish(
-            diagnostics_message(
-                [self._status(finding) for finding in findings], self.get_clock().now().to_msg()
-            )
-        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import signal
 import sys
-from typing import Callable, Sequence
+from typing import Any, Callable, Sequence
 
 import rclpy
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
-from rclpy.lifecycle import LifecycleNode
 
 from dla_perception.errors import DlaPerceptionError
+from dla_perception.nodes.managed_node import ManagedNode
 
 UNUSABLE = 2
 """Exit code when the node cannot even be made from its parameters."""
 
 
-def spin_node(make_node: Callable[[], LifecycleNode], arguments: Sequence[str] | None) -> int:
+def spin_node(make_node: Callable[[], ManagedNode[Any]], arguments: Sequence[str] | None) -> int:
     """Make a node and spin it until it is told to end; returns the process's exit code.
 
     SIGINT and SIGTERM, also repeated, end it with 0 and without a traceback. Parameters that it
     cannot be made from end it with :data:`UNUSABLE` and one line. The node's
-    ``shut_down`` is called before its context goes, in the thread that made it.
+    ``release`` is called before its context goes, in the thread that made it.
     """
     rclpy.init(args=arguments)
     node = None
@@ -40,7 +40,7 @@ def spin_node(make_node: Callable[[], LifecycleNode], arguments: Sequence[str] |
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
         if node is not None:
-            node.shut_down()
+            node.release()
             node.destroy_node()
         rclpy.try_shutdown()
     return 0

@@ -7,11 +7,20 @@ from dataclasses import dataclass
 from typing import Any, Mapping, Sequence
 
 from dla_perception.detection.detector import DetectionSettings
+from dla_perception.engines.loading import BACKENDS, GPU_FALLBACKS
 from dla_perception.ros.parameters import ParameterError, ParameterInfo, check_choices
 from dla_perception.ros.qos import RELIABILITIES
 
 PARAMETERS: Mapping[str, ParameterInfo] = {
-    "model_path": ParameterInfo("The network: an ONNX file"),
+    "model_path": ParameterInfo("The network: an ONNX file, a TensorRT plan or a DLA loadable"),
+    "backend": ParameterInfo("What runs the network", choices=BACKENDS),
+    "dla_core": ParameterInfo("The DLA core to run on; -1: none", minimum=-1, maximum=1),
+    "gpu_fallback": ParameterInfo(
+        "What to do, with a DLA core, about layers that run elsewhere", choices=GPU_FALLBACKS
+    ),
+    "self_test": ParameterInfo(
+        "Refuse an engine that does not find in a recorded picture what its network finds"
+    ),
     "model_description_path": ParameterInfo(
         "What the network expects and returns; empty: the YAML beside the model"
     ),
@@ -79,6 +88,10 @@ class DetectorParameters:
     """All parameters at one time, checked as a whole."""
 
     model_path: str
+    backend: str
+    dla_core: int
+    gpu_fallback: str
+    self_test: bool
     model_description_path: str
     labels_path: str
     class_id_format: str
@@ -104,6 +117,10 @@ class DetectorParameters:
         check_choices(values, PARAMETERS)
         return cls(
             model_path=values["model_path"],
+            backend=values["backend"],
+            dla_core=values["dla_core"],
+            gpu_fallback=values["gpu_fallback"],
+            self_test=values["self_test"],
             model_description_path=values["model_description_path"],
             labels_path=values["labels_path"],
             class_id_format=values["class_id_format"],

@@ -158,7 +158,7 @@ def _nv24(message: Image, encoding: str) -> np.ndarray:
     height, width = message.height, message.width
     rows = _strided(message, 1, rows=height * 3)  # a row of chroma is two rows long
     luma = rows[:height, :, 0]
-    chroma = np.ndarray(
+    chroma: np.ndarray = np.ndarray(
         (height, width, 2),
         np.uint8,
         buffer=message.data,

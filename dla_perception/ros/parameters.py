@@ -85,7 +85,7 @@ def markdown_table(infos: Mapping[str, ParameterInfo], defaults: Mapping[str, An
         if info.choices:
             meaning += f": {', '.join(info.choices)}"
         elif info.minimum is not None:
-            meaning += f" ({info.minimum:g} to {info.maximum:g})"
+            meaning += f" ({info.minimum:.10g} to {info.maximum:.10g})"
         lines.append(f"| `{name}`{' *' if info.dynamic else ''} | {default} | {meaning} |")
     return "\n".join(lines)
 

@@ -172,6 +172,15 @@ def test_unusable_pictures(model, tmp_path, capsys):
         assert words in line
 
 
+def test_a_dla_core_that_is_not_there_is_never_a_quiet_run_elsewhere(model, dog, capsys):
+    assert "DLA core 0 was asked for" in refused([model, dog, "--dla-core", "0"], capsys)
+    arguments = ["detect", model, dog, "--dla-core", "0", "--gpu-fallback"]
+    assert main([*arguments, "warn"]) == 0
+    assert "asked for, but the network runs on cpu" in capsys.readouterr().err
+    assert main([*arguments, "allow"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_unusable_settings(model, dog, tmp_path, capsys):
     assert "score_threshold: 2.0" in refused([model, dog, "--score-threshold", "2"], capsys)
     out = str(tmp_path / "picture.nonsense")

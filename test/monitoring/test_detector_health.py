@@ -145,6 +145,26 @@ def test_engine_placement(health):
     assert health.hardware_id() == "none"
 
 
+@pytest.mark.parametrize(
+    ("device", "layers", "policy", "level", "words"),
+    [
+        ("dla0", (), "warn", Level.OK, "runs on dla0"),
+        ("dla0", ("a", "b"), "warn", Level.WARN, "2 layers run on the GPU: a, b"),
+        ("dla0", ("a", "b"), "allow", Level.OK, "runs on dla0"),
+        ("dla0", tuple("abcdefghijkl"), "warn", Level.WARN, "j and 2 more"),
+        ("dla0", None, "warn", Level.WARN, "not known which layers"),
+        ("cpu", None, "warn", Level.WARN, "asked for, but the network runs on cpu"),
+    ],
+)
+def test_layers_that_are_not_on_the_dla(health, device, layers, policy, level, words):
+    info = EngineInfo("net.plan", "tensorrt", "10.3", device, "", ("x",), layers)
+    health.engine_loaded(info, 0, policy, "self-test: 3 of 3")
+    finding = health.engine_placement()
+    assert finding.level is level
+    assert words in finding.message
+    assert finding.values["self_test"] == "self-test: 3 of 3"
+
+
 def test_reset_starts_the_figures_again(health):
     health.inputs["front"].received(5, 0, 101.0)
     publish(health, 15, 101.0, invalid=1)

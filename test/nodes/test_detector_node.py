@@ -207,7 +207,7 @@ def test_thresholds_change_on_the_next_frame_and_bad_ones_change_nothing(client:
     assert count(3) == 2
     refused = set_parameters(client, model_path="other.onnx")
     assert not refused.successful
-    assert "model_path: cannot change while an engine is loaded" in refused.reason
+    assert "model_path: cannot change while the node is configured" in refused.reason
 
 
 def change_state(client: Client, transition: int) -> bool:

@@ -1,4 +1,4 @@
-"""The parameters of detector_node: one list, one file of defaults, and what is made from them."""
+"""The nodes' parameters: one list, one file of defaults, and what is made from them."""
 
 from __future__ import annotations
 
@@ -10,27 +10,36 @@ import pytest
 import yaml
 
 from dla_perception.errors import DlaPerceptionError
-from dla_perception.ros.detector_parameters import PARAMETERS, DetectorParameters
+from dla_perception.ros import detector_parameters, redundancy_parameters
+from dla_perception.ros.detector_parameters import DetectorParameters
 from dla_perception.ros.parameters import json_schema, markdown_table, read_defaults
 
 ROOT = Path(__file__).resolve().parents[2]
-CONFIG = ROOT / "config/detector.yaml"
-SCHEMA = ROOT / "config/detector.schema.json"
+NODES = {"detector": detector_parameters.PARAMETERS, "redundancy": redundancy_parameters.PARAMETERS}
+TABLES = {"detector": "README.md", "redundancy": "docs/redundancy.md"}
+
+each_node = pytest.mark.parametrize("node", NODES)
+
+
+def defaults_of(node):
+    return read_defaults(ROOT / f"config/{node}.yaml")
 
 
 @pytest.fixture
 def defaults():
-    return read_defaults(CONFIG)
+    return defaults_of("detector")
 
 
-def test_every_parameter_has_a_description_and_a_default(defaults):
-    assert list(PARAMETERS) == list(defaults)
-    assert all(info.description for info in PARAMETERS.values())
+@each_node
+def test_every_parameter_has_a_description_and_a_default(node):
+    assert list(NODES[node]) == list(defaults_of(node))
+    assert all(info.description for info in NODES[node].values())
 
 
-def test_the_comments_mark_what_may_change_while_running(defaults):
-    lines = CONFIG.read_text().splitlines()
-    for name, info in PARAMETERS.items():
+@each_node
+def test_the_comments_mark_what_may_change_while_running(node):
+    lines = (ROOT / f"config/{node}.yaml").read_text().splitlines()
+    for name, info in NODES[node].items():
         key = name.split(".")[-1]
         (place,) = [i for i, line in enumerate(lines) if line.strip().startswith(f"{key}:")]
         comment = place
@@ -40,16 +49,18 @@ def test_the_comments_mark_what_may_change_while_running(defaults):
         assert lines[comment].strip().startswith("# *") == info.dynamic, name
 
 
-def test_the_schema_is_the_one_made_from_the_list(defaults):
-    assert json.loads(SCHEMA.read_text()) == json_schema(PARAMETERS, defaults), (
+@each_node
+def test_the_schema_is_the_one_made_from_the_list(node):
+    schema = json.loads((ROOT / f"config/{node}.schema.json").read_text())
+    assert schema == json_schema(NODES[node], defaults_of(node)), (
         "write it anew: json.dumps(json_schema(PARAMETERS, read_defaults(...)), indent=1)"
     )
+    jsonschema.validate(yaml.safe_load((ROOT / f"config/{node}.yaml").read_text()), schema)
 
 
-def test_the_schema_accepts_the_defaults_and_refuses_mistakes(defaults):
-    schema = json.loads(SCHEMA.read_text())
-    document = yaml.safe_load(CONFIG.read_text())
-    jsonschema.validate(document, schema)
+def test_the_schema_refuses_mistakes():
+    schema = json.loads((ROOT / "config/detector.schema.json").read_text())
+    document = yaml.safe_load((ROOT / "config/detector.yaml").read_text())
     for name, value in [
         ("score_threshold", 1.5),
         ("score_treshold", 0.5),
@@ -62,9 +73,10 @@ def test_the_schema_accepts_the_defaults_and_refuses_mistakes(defaults):
             jsonschema.validate(wrong, schema)
 
 
-def test_the_readme_has_the_table(defaults):
-    table = markdown_table(PARAMETERS, defaults)
-    assert table in (ROOT / "README.md").read_text(), f"put this into README.md:\n{table}"
+@each_node
+def test_the_documentation_has_the_table(node):
+    table = markdown_table(NODES[node], defaults_of(node))
+    assert table in (ROOT / TABLES[node]).read_text(), f"put this into {TABLES[node]}:\n{table}"
 
 
 def test_values_become_settings(defaults):

@@ -1,0 +1,1 @@
+"""Offline judgement of networks and recordings, without ROS."""
