@@ -3,14 +3,13 @@
 ros2 launch dla_perception detector.launch.py model_path:=net.onnx image:=/camera/image_raw
 """
 
+from launch import LaunchDescription
 from launch.actions import DeclareLaunchArgument, SetEnvironmentVariable
 from launch.conditions import IfCondition
 from launch.substitutions import LaunchConfiguration, PathJoinSubstitution, PythonExpression
 from launch_ros.actions import LifecycleNode
 from launch_ros.parameter_descriptions import ParameterValue
 from launch_ros.substitutions import FindPackageShare
-
-from launch import LaunchDescription
 
 SHARE = FindPackageShare("dla_perception")
 
@@ -26,6 +25,9 @@ def generate_launch_description() -> LaunchDescription:
         ),
         DeclareLaunchArgument(
             "image", default_value="image_raw", description="The camera's image topic"
+        ),
+        DeclareLaunchArgument(
+            "dla_core", default_value="-1", description="The DLA core to run on; -1: none"
         ),
         DeclareLaunchArgument("namespace", default_value="", description="Of the node"),
         DeclareLaunchArgument("name", default_value="detector_node", description="Of the node"),
@@ -64,6 +66,7 @@ def generate_launch_description() -> LaunchDescription:
             {
                 "model_path": ParameterValue(LaunchConfiguration("model_path"), value_type=str),
                 "labels_path": ParameterValue(LaunchConfiguration("labels_path"), value_type=str),
+                "dla_core": ParameterValue(LaunchConfiguration("dla_core"), value_type=int),
                 "use_sim_time": ParameterValue(
                     LaunchConfiguration("use_sim_time"), value_type=bool
                 ),
