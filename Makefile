@@ -33,4 +33,4 @@ bench: env
 clean:
 	rm -rf .venv .venv.log .venv.unfinished build install log demo_output
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache *.egg-info
-	find dla_perception test benchmarks tools -type d -name __pycache__ -prune -exec rm -rf {} +
+	find . -path ./.git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
+import socket
 import sys
-import tempfile
 import time
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Callable, Iterator, Mapping, Optional
@@ -19,6 +21,11 @@ from started_process import StartedProcess
 for _helper in sorted(Path(__file__).parent.rglob("*.py")):
     if not _helper.name.startswith("test_") and str(_helper.parent) not in sys.path:
         sys.path.append(str(_helper.parent))
+
+# A job that a shell starts in the background ignores SIGINT, and so does everything it starts.
+# Tests of how a program is interrupted would wait in vain.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 HIGHEST_DOMAIN_ID = 101
 """Above it, DDS ports meet those that Linux gives to outgoing connections."""
@@ -41,20 +48,34 @@ def assets() -> Path:
 @pytest.fixture
 def ros_domain_id(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """A ROS_DOMAIN_ID that no other test on this machine uses now; set in the environment too."""
-    folder = Path(tempfile.gettempdir()) / "dla_perception_domains"
-    folder.mkdir(mode=0o777, exist_ok=True)
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
+    for _ in range(HIGHEST_DOMAIN_ID):
         domain_id = next(_domain_ids) % HIGHEST_DOMAIN_ID + 1
-        try:
-            with open(folder / str(domain_id), "ab") as claim:
-                fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                monkeypatch.setenv("ROS_DOMAIN_ID", str(domain_id))
-                yield domain_id
-                return
-        except (BlockingIOError, PermissionError):
-            time.sleep(0.01)  # claimed by another test, or by another user
-    pytest.fail(f"no domain is free; see {folder}")
+        # A name for a socket that is nowhere in the file system: one process can have it, of
+        # whichever user, and it is free again when that process ends.
+        with socket.socket(socket.AF_UNIX) as claim:
+            try:
+                claim.bind(f"\0dla_perception_domain_{domain_id}")
+            except OSError:
+                continue
+            monkeypatch.setenv("ROS_DOMAIN_ID", str(domain_id))
+            yield domain_id
+            return
+    pytest.fail("tests that run on this machine have taken all domains")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_shared_memory_left_behind() -> Iterator[None]:
+    """Removes the shared memory of killed processes, which Fast DDS leaves: 34 MB for each.
+
+    It locks a file for each of its segments for as long as the process lives.
+    """
+    yield
+    for lock in Path("/dev/shm").glob(f"fastdds_{'[0-9a-f]' * 16}_el"):
+        with suppress(OSError), open(lock, "rb") as file:
+            if time.time() - os.fstat(file.fileno()).st_mtime > 10:  # or it may not be locked yet
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock.with_name(lock.name[: -len("_el")]).unlink()
+                lock.unlink()
 
 
 @pytest.fixture

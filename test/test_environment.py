@@ -40,10 +40,10 @@ has_type_hashes = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module")
-def node() -> Iterator[Any]:
+@pytest.fixture
+def node(ros_domain_id: int) -> Iterator[Any]:
     context = rclpy.Context()
-    rclpy.init(context=context)
+    rclpy.init(context=context, domain_id=ros_domain_id)
     made = rclpy.create_node("test_environment", context=context)
     yield made
     made.destroy_node()

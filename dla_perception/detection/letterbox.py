@@ -40,7 +40,12 @@ class Letterbox:
         input_size: tuple[int, int],
         placement: Placement = Placement.CENTRE,
     ) -> Letterbox:
-        """Fit ``image_size`` into ``input_size``, keeping the aspect ratio unless stretched."""
+        """Fit ``image_size`` into ``input_size``, keeping the aspect ratio unless stretched.
+
+        Raises:
+            ValueError: a size below 1, or a placement that there is not.
+        """
+        placement = Placement(placement)  # from its name too: "top_left" is no Placement
         (width, height), (input_width, input_height) = image_size, input_size
         if min(width, height, input_width, input_height) < 1:
             raise ValueError(f"sizes must be positive, got {image_size} and {input_size}")

@@ -109,6 +109,14 @@ def test_refuses_sizes_below_one():
         Letterbox.fit((640, 480), (640, 0))
 
 
+@pytest.mark.parametrize("placement", list(Placement))
+def test_a_placement_may_be_given_by_its_name(placement):
+    named = Letterbox.fit((333, 517), (320, 224), str(placement.value))
+    assert named == Letterbox.fit((333, 517), (320, 224), placement)
+    with pytest.raises(ValueError, match="middle"):
+        Letterbox.fit((333, 517), (320, 224), "middle")
+
+
 class IdentityEngine:
     """Its output is its input."""
 

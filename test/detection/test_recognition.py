@@ -355,7 +355,8 @@ def test_wrong_number_of_class_names(network, tmp_path, outputs, labels, words):
             {"family": "yolov5", "anchors": "yolov5-p6"},
             "net.yaml: anchors: 4 levels of 3, 3, 3, 3 pairs, but net.onnx: outputs output0 "
             "[1, 255, 80, 80], output1 [1, 255, 40, 40], output2 [1, 255, 20, 20] fit yolov5 (one "
-            "map a level) with 80 classes, for which anchors is 3 levels of 3, 3, 3 pairs: correct it",
+            "map a level) with 80 classes, for which anchors is 3 levels of 3, 3, 3 pairs: correct "
+            "it",
         ),
         (
             maps(255),

@@ -197,7 +197,7 @@ def _half_bound(floor: float) -> int:
         bound = np.float16(-65504 if floor > -np.inf else -np.inf)
     else:
         bound = np.float16(floor)
-        if bound < floor:
+        if float(bound) < floor:  # not as two float16, which NumPy 2 would compare
             bound = np.nextafter(bound, np.float16(np.inf))
     return int(bound.view(np.uint16)) if bound != 0 else _HALF_SIGN
 

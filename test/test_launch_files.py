@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted((ROOT / "launch").glob("*.launch.py"))
 
 each_file = pytest.mark.parametrize("file", FILES, ids=lambda path: path.name)
