@@ -33,6 +33,7 @@ class ModelDescription:
         placement: where the image lies in the input.
         pad_value: 0..255, fills the rest of the input.
         interpolation: ``linear``, ``nearest``, ``area`` or ``cubic``.
+        input_rounding: ``nearest`` or ``truncate`` (toward zero), for INT8 inputs.
         strides: pixels of the input per cell, one a level, finest first; empty where the network
             itself has chosen the boxes.
         anchors: ``(width, height)`` in pixels of the input, for each level, finest first.
@@ -59,6 +60,7 @@ class ModelDescription:
     placement: Placement = Placement.CENTRE
     pad_value: int = 114
     interpolation: str = "linear"
+    input_rounding: str = "nearest"
     strides: tuple[int, ...] = (8, 16, 32)
     anchors: Anchors | None = None
     scale_x_y: tuple[float, ...] | None = None
@@ -311,6 +313,7 @@ _CHECKS: dict[str, tuple[Callable[[Any], Any], str]] = {
         _one_of("linear", "nearest", "area", "cubic"),
         "linear, nearest, area or cubic",
     ),
+    "input_rounding": (_one_of("nearest", "truncate"), "nearest or truncate"),
     "strides": (_strides, "1 to 8 whole numbers from 1 to 1024, finest first, as [8, 16, 32]"),
     "anchors": (
         _anchors,

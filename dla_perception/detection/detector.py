@@ -128,7 +128,7 @@ class Detector:
     ) -> None:
         self.engine = engine
         self.description = description
-        self._preprocessor = Preprocessor(description, engine.inputs[0])
+        self._preprocessor = Preprocessor(description, engine.inputs[0], description.input_rounding)
         self._head = make_head(description, engine.outputs)
         self._submitted: list[tuple[Letterbox, int, int] | None] = [None] * engine.slots
         self._last_finished = 0
@@ -175,7 +175,10 @@ class Detector:
         self._last_finished = finished
         settings, thresholds = self._selection
         decoded = self._head.decode(self.engine.output_buffers(slot), thresholds)
-        kept = suppress(decoded.detections, settings.iou_threshold, settings.max_detections)
+        if self._head.needs_suppression:
+            kept = suppress(decoded.detections, settings.iou_threshold, settings.max_detections)
+        else:
+            kept = decoded.detections[: settings.max_detections]
         detections = _into_image(kept, letterbox)
         return DetectionResult(
             detections,

@@ -34,7 +34,7 @@ class TensorSpec:
         dtype: ``float32``, ``float16`` or ``int8`` for everything a detector uses.
         layout: how the elements lie in the buffer.
         scale: for ``int8``: real value = ``scale`` x stored value; ``None`` for floats.
-        row_alignment: bytes to which a row of ``DLA_LINEAR`` or ``HWC4`` is padded.
+        row_alignment: bytes to which a row of ``HWC4`` is padded: 32 on Xavier, 64 on Orin.
     """
 
     name: str

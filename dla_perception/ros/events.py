@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import Any, Callable
 
+from rclpy.qos import qos_policy_name_from_kind
+
 try:
     from rclpy.event_handler import SubscriptionEventCallbacks
 except ImportError:  # ROS 2 Humble
@@ -27,8 +29,8 @@ def subscription_events(
         on_matched(info.current_count)
 
     def incompatible(info: Any) -> None:
-        policy = getattr(info.last_policy_kind, "name", str(info.last_policy_kind))
-        on_incompatible(info.total_count, policy.lower())
+        policy = qos_policy_name_from_kind(info.last_policy_kind)
+        on_incompatible(info.total_count, policy.lower().replace("rmw_qos_policy_", ""))
 
     known = inspect.signature(SubscriptionEventCallbacks).parameters
     callbacks = {"matched": matched, "incompatible_qos": incompatible}

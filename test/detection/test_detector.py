@@ -12,6 +12,7 @@ from dla_perception.detection.detector import DetectionSettings, Detector, Setti
 from dla_perception.detection.images import read_image
 from dla_perception.detection.nms import box_iou
 from dla_perception.detection.recognition import describe_model
+from dla_perception.engines.engine import EngineInfo, TensorSpec
 from dla_perception.engines.loading import open_engine
 
 PHOTOS = ("dog.jpg", "person.jpg", "horses.jpg", "eagle.jpg", "giraffe.jpg")
@@ -143,3 +144,44 @@ def test_two_slots_in_flight_answer_in_order(detector, dog, assets):
     together = [detector.finish(0).detections, detector.finish(1).detections]
     for expected, found in zip(alone, together):
         np.testing.assert_array_equal(found.boxes, expected.boxes)
+
+
+class OneBoxEngine:
+    """Returns what the test has put into its output."""
+
+    inputs = (TensorSpec("images", (1, 3, 64, 64), np.dtype(np.float32)),)
+    outputs = (TensorSpec("output0", (1, 300, 6), np.dtype(np.float32)),)
+    info = EngineInfo("end2end", "test", "1", "cpu", "")
+    slots = 1
+
+    def __init__(self, rows) -> None:
+        self._input = np.zeros((1, 3, 64, 64), np.float32)
+        self._output = np.zeros((1, 300, 6), np.float32)
+        self._output[0, : len(rows)] = rows
+
+    def input_buffers(self, slot):
+        return [self._input]
+
+    def output_buffers(self, slot):
+        return [self._output]
+
+    def submit(self, slot):
+        pass
+
+    def wait(self, slot, timeout_s=None):
+        pass
+
+    def close(self):
+        pass
+
+
+def test_a_network_that_gives_one_box_an_object_is_not_suppressed():
+    """YOLOv10's output: two boxes that overlap are two objects."""
+    rows = [[8, 8, 40, 40, 0.9, 1], [10, 8, 42, 40, 0.8, 1], [0, 0, 8, 8, 0.1, 0]]
+    description = ModelDescription("yolov10", 2, (64, 64), strides=())
+    detector = Detector(OneBoxEngine(rows), description)
+    found = detector.detect(np.zeros((128, 128, 3), np.uint8)).detections
+    np.testing.assert_array_equal(found.boxes, [[16, 16, 80, 80], [20, 16, 84, 80]])
+    np.testing.assert_allclose(found.scores, [0.9, 0.8])
+    detector.settings = DetectionSettings(max_detections=1)
+    assert len(detector.detect(np.zeros((64, 64, 3), np.uint8)).detections) == 1

@@ -32,10 +32,16 @@ from dla_perception.detection.heads.cells import (
 )
 from dla_perception.detection.heads.forms import Field, Form, Group, Network, anchored_maps
 from dla_perception.detection.heads.head import sigmoid
+from dla_perception.detection.letterbox import Placement
 from dla_perception.engines.engine import TensorSpec
 
 MODELS = "Darknet's YOLOv3, YOLOv4 and YOLOv7"
-DEFAULTS = {"channel_order": "rgb", "scale": 1 / 255, "placement": "stretch", "pad_value": 128}
+DEFAULTS = {
+    "channel_order": "rgb",
+    "scale": 1 / 255,
+    "placement": Placement.STRETCH,
+    "pad_value": 128,
+}
 """What Darknet does without ``letter_box=1``; it pads with 0.5: ``src/image.c``."""
 
 _STRIDES = ((8, 16, 32), (16, 32), (8, 16, 32, 64))

@@ -39,10 +39,16 @@ from dla_perception.detection.heads.forms import (
     joined,
 )
 from dla_perception.detection.heads.head import sigmoid
+from dla_perception.detection.letterbox import Placement
 from dla_perception.engines.engine import TensorSpec
 
 MODELS = "YOLOv5 and YOLOv7"
-DEFAULTS = {"channel_order": "rgb", "scale": 1 / 255, "placement": "centre", "pad_value": 114}
+DEFAULTS = {
+    "channel_order": "rgb",
+    "scale": 1 / 255,
+    "placement": Placement.CENTRE,
+    "pad_value": 114,
+}
 """What ultralytics/yolov5 does: ``utils/augmentations.py``, ``letterbox``."""
 
 _STRIDES = ((8, 16, 32), (8, 16, 32, 64), (16, 32))

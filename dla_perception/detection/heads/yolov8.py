@@ -36,10 +36,16 @@ from dla_perception.detection.heads.forms import (
     joined,
     pyramids,
 )
+from dla_perception.detection.letterbox import Placement
 from dla_perception.engines.engine import TensorSpec
 
 MODELS = "YOLOv8, YOLOv9, YOLO11 and YOLO12"
-DEFAULTS = {"channel_order": "rgb", "scale": 1 / 255, "placement": "centre", "pad_value": 114}
+DEFAULTS = {
+    "channel_order": "rgb",
+    "scale": 1 / 255,
+    "placement": Placement.CENTRE,
+    "pad_value": 114,
+}
 """What ultralytics/ultralytics does: ``data/augment.py``, ``LetterBox``."""
 
 STRIDES = ((8, 16, 32), (8, 16, 32, 64), (4, 8, 16, 32))

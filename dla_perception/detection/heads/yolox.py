@@ -25,13 +25,14 @@ from dla_perception.detection.heads.forms import (
     joined,
     pyramids,
 )
+from dla_perception.detection.letterbox import Placement
 from dla_perception.engines.engine import TensorSpec
 
 MODELS = "YOLOX"
 DEFAULTS = {
     "channel_order": "bgr",
     "scale": 1.0,
-    "placement": "top_left",
+    "placement": Placement.TOP_LEFT,
     "pad_value": 114,
 }
 """What Megvii's own export and demo use: ``yolox/data/data_augment.py``, ``preproc``."""

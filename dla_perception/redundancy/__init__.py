@@ -1,0 +1,1 @@
+"""Two result streams become one. Pure logic on stamps and a steady clock."""
