@@ -35,7 +35,7 @@ def declared(file: Path) -> dict[str, ast.Call]:
 
 def test_there_are_launch_files():
     names = [file.name for file in FILES]
-    assert names == ["detector.launch.py", "redundant_detector.launch.py"]
+    assert names == ["detector.launch.py", "redundant_detector.launch.py", "replay.launch.py"]
 
 
 @each_file

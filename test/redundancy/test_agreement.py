@@ -106,6 +106,16 @@ def test_scores_around_the_threshold_are_no_disagreement():
         ).disagrees
 
 
+def test_two_uncertain_classes_of_one_object_are_no_disagreement():
+    box = (200, 200, 260, 260)
+    for scores, differs in [((0.39, 0.39), False), ((0.41, 0.39), True), ((0.39, 0.41), True)]:
+        agreement = compare(
+            detections((*box, scores[0], 1)), detections((*box, scores[1], 2)), SETTINGS
+        )
+        assert agreement.disagrees is differs
+        assert agreement.class_mismatches == (((0, 0),) if differs else ())
+
+
 @pytest.mark.parametrize("swap", [False, True])
 def test_a_score_clearly_above_the_threshold_is(swap):
     sides = [detections((200, 200, 260, 260, 0.4, 1)), detections()]

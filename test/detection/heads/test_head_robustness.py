@@ -158,6 +158,18 @@ def test_a_score_that_is_no_number_is_dropped_and_counted(value):
     assert (len(decoded.detections), decoded.invalid) == (0, 1), "also of a class not wanted"
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("channel", [0, 4, 5])
+def test_objectness_and_boxes_with_objectness_are_checked_too(value, channel):
+    shapes = [(1, 6, 4, 8), (1, 6, 2, 4), (1, 6, 1, 2)]
+    arrays = [np.full(shape, -20, np.float32) for shape in shapes]
+    arrays[0][0, :, 0, :2] = 1
+    arrays[0][0, channel, 0, 1] = value
+    head = make_head(ModelDescription("yolox", 1, (64, 32)), float_specs(shapes))
+    decoded = head.decode(arrays, np.full(1, 0.3, np.float32))
+    assert (len(decoded.detections), decoded.invalid) == (1, 1)
+
+
 def test_minus_infinity_is_no_candidate():
     decoded = decode_cell([-np.inf] * 3, [0.3] * 3)
     assert (len(decoded.detections), decoded.invalid) == (0, 0)
