@@ -9,7 +9,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Mapping
 
 from dla_perception.compiler.dla_support import Certainty, Finding, Target
-from dla_perception.errors import DlaPerceptionError
+from dla_perception.engines.engine import EngineError
+from dla_perception.engines.tensorrt_engine import import_tensorrt
+from dla_perception.errors import DlaPerceptionError, MissingPackageError
 
 if TYPE_CHECKING:
     from dla_perception.compiler.graph import Graph
@@ -68,10 +70,12 @@ def tensorrt_with_dla(target: Target, compatible: Path = _COMPATIBLE) -> tuple[A
         The module, or ``None`` and why not.
     """
     try:
-        import tensorrt
-    except ImportError:
+        module = import_tensorrt()
+    except MissingPackageError:
         return None, "there is no TensorRT on this machine"
-    return usable_module(tensorrt, target, compatible)
+    except EngineError as error:
+        return None, str(error)
+    return usable_module(module, target, compatible)
 
 
 def usable_module(
