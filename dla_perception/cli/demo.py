@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--duration", type=float, default=15.0, metavar="S", help="seconds (default: %(default)g)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="another drive (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=11, help="another drive (default: %(default)s)")
     parser.add_argument(
         "--output",
         type=Path,

@@ -13,6 +13,7 @@ from dla_perception.cli import (
     check,
     demo,
     detect,
+    doctor,
     evaluate,
     import_darknet,
     inspect,
@@ -32,6 +33,7 @@ VERBS = (
     inspect,
     calibrate,
     translate_qat,
+    doctor,
 )
 """Each verb's module has ``NAME``, ``HELP``, ``add_arguments(parser)`` and ``run(arguments)``."""
 

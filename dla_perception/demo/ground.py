@@ -101,8 +101,12 @@ class Ground:
     """
 
     def __init__(self, path: str, verge: str, rng: np.random.Generator) -> None:
-        self._path = _pyramid(SURFACES[path](rng))
-        self._verge = _pyramid(SURFACES[verge](rng))
+        first = _pyramid(SURFACES[path](rng))
+        # side by side, so that one look-up a pixel finds either: the verge, then the path
+        self._surfaces = [
+            np.concatenate([right, left], axis=1)
+            for left, right in zip(first, _pyramid(SURFACES[verge](rng)))
+        ]
         patches = np.clip(200 + 14 * noise.shifted(noise.broad(7), rng), 120, 255)
         self._macro = np.pad(patches.astype(np.uint8), 1, mode="wrap")
 
@@ -135,14 +139,8 @@ class Ground:
         column, row = _fraction(east), _fraction(north)
         mask = np.zeros(column.shape, np.uint8)
         fill(mask, top, camera, [outline(camera, path)], 255)
-        first, beside = _first_row(mask), len(mask) - _first_row(255 - mask[::-1])
-        # the path hides the verge below ``beside`` and is hidden itself above ``first``
-        colours = np.empty((*column.shape, 3), np.uint8)
-        colours[:beside] = _sample(self._verge, column[:beside], row[:beside], level[:beside])
-        colours[beside:] = 0
-        if first < len(mask):
-            other = _sample(self._path, column[first:], row[first:], level[first:])
-            cv2.copyTo(other, mask[first:], colours[first:])
+        on_path = (mask > 127).astype(np.float32)
+        colours = _sample(self._surfaces, column, row, on_path, level)
         fill(colours, top, camera, [outline(camera, line) for line in lines], _PAINT)
 
         # light changes slowly over the ground: half the resolution will do
@@ -211,12 +209,6 @@ def _light(
     )
 
 
-def _first_row(mask: np.ndarray) -> int:
-    """The first row with anything in it."""
-    rows = np.flatnonzero(mask.any(axis=1))
-    return int(rows[0]) if len(rows) else len(mask)
-
-
 def _fraction(values: np.ndarray) -> np.ndarray:
     return values - np.floor(values)
 
@@ -231,11 +223,16 @@ def _pyramid(texture: np.ndarray) -> List[np.ndarray]:
 
 
 def _sample(
-    levels: Sequence[np.ndarray], column: np.ndarray, row: np.ndarray, level: np.ndarray
+    levels: Sequence[np.ndarray],
+    column: np.ndarray,
+    row: np.ndarray,
+    right: np.ndarray,
+    level: np.ndarray,
 ) -> np.ndarray:
-    """Look a surface up at tile coordinates in [0, 1); ``level (h,)`` says how coarse per row.
+    """Look surfaces up at tile coordinates in [0, 1).
 
-    Returns ``(h, w, 3) uint8``.
+    ``right (h, w)`` is 1 where the texture on the right is meant, and ``level (h,)`` says how
+    coarse each row is. Returns ``(h, w, 3) uint8``.
     """
     out = np.empty((*column.shape, 3), np.uint8)
     # a row belongs to one level, except in a narrow band where it fades into the next
@@ -251,7 +248,7 @@ def _sample(
         size = np.float32(len(levels[index]) - 2)
         found = cv2.remap(
             levels[index],
-            column[start:end] * size + np.float32(0.5),
+            column[start:end] * size + (right[start:end] * (size + 2) + np.float32(0.5)),
             row[start:end] * size + np.float32(0.5),
             cv2.INTER_LINEAR,
         )

@@ -261,7 +261,8 @@ def _column(colour: Colour) -> np.ndarray:
 
 
 def _blotches(coordinates: np.ndarray, amount: float, seed: int) -> np.ndarray:
-    if amount == 0:
+    # on a few pixels blotches are but noise
+    if amount == 0 or coordinates.shape[1] < 48:
         return np.ones(coordinates.shape[1], np.float32)
     return np.float32(1) + np.float32(amount) * _sampled(noise.broad(seed), coordinates, 110)
 

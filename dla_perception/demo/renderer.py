@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import List, Optional, Sequence, Tuple
+from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 import cv2
 import numpy as np
@@ -20,6 +20,8 @@ from dla_perception.demo.world import Placed
 
 _DETAIL_M = 9.0
 """Farther off, a prop's shadow is one outline instead of one a part."""
+_GLOSS_PIXELS = 64
+"""Parts of fewer pixels have no highlight: it would be less than one."""
 _ASIDE_M = 2.5
 """Props up to this far beside the picture are looked at for the shadows they throw into it."""
 
@@ -60,6 +62,17 @@ class _Standing:
     solids: Tuple[Solid, ...]
     bounds: Tuple[float, float, float, float]
     window: Optional[Window]
+
+
+class _Seen(NamedTuple):
+    """The ``M`` pixels of a part: where they are, and points, normals and albedo ``(3, M)``."""
+
+    part: Part
+    rows: np.ndarray
+    columns: np.ndarray
+    points: np.ndarray
+    normals: np.ndarray
+    albedo: np.ndarray
 
 
 def render(
@@ -174,9 +187,7 @@ def _draw(
     rays = camera.rays(window)
     area = (slice(window.top, window.bottom), slice(window.left, window.right))
     nearest = np.full((window.bottom - window.top, window.right - window.left), np.float32(np.inf))
-    picture, owners = canvas[area], ids[area]
-    distance = math.hypot(item.x, item.z)
-    haze = np.float32(weather.haziness(np.array(distance)))
+    seen: List[_Seen] = []
     for part, solid in zip(item.placed.prop.parts, item.solids):
         t = solid.trace(rays)
         rows, columns = np.nonzero(t < nearest)
@@ -194,49 +205,69 @@ def _draw(
             rows, columns, reach = rows[kept], columns[kept], reach[kept]
             points, normals = points[:, kept], normals[:, kept]
             coordinates = coordinates[:, kept]
-        above = points[1] + np.float32(camera.elevation)
-        colours = _lit(part, coordinates, normals, points, above, weather, sun)
-        colours *= 1 - haze
-        colours += (haze * weather.haze)[:, None]
-        np.clip(colours, 0, 255, out=colours)
         nearest[rows, columns] = reach
-        picture[rows, columns] = colours.T.astype(np.uint8)
-        owners[rows, columns] = number
+        seen.append(_Seen(part, rows, columns, points, normals, part.material(coordinates)))
+    if not seen:
+        return 0
+    colours = _lit(seen, camera, weather, sun)
+    haze = np.float32(weather.haziness(np.array(math.hypot(item.x, item.z))))
+    colours *= 1 - haze
+    colours += (haze * weather.haze)[:, None]
+    np.maximum(colours, 0, out=colours)
+    np.minimum(colours, 255, out=colours)
+    rows, columns = _joined([one.rows for one in seen]), _joined([one.columns for one in seen])
+    # a pixel of several parts comes several times, the nearest last
+    canvas[area][rows, columns] = colours.T.astype(np.uint8)
+    ids[area][rows, columns] = number
     return int(np.count_nonzero(np.isfinite(nearest)))
 
 
-def _lit(
-    part: Part,
-    coordinates: np.ndarray,
-    normals: np.ndarray,
-    points: np.ndarray,
-    above: np.ndarray,
-    weather: Weather,
-    sun: np.ndarray,
-) -> np.ndarray:
-    """Colours ``(3, M)`` of surface points in the light; ``above (M,)`` metres over the ground."""
-    colours = part.material(coordinates)
+def _lit(seen: Sequence[_Seen], camera: Camera, weather: Weather, sun: np.ndarray) -> np.ndarray:
+    """Colours ``(3, M)`` in the light of the pixels of all parts of a prop, one after the other."""
+    points, normals = _joined([one.points for one in seen]), _joined([one.normals for one in seen])
+    colours = _joined([one.albedo for one in seen])
     direction = sun.astype(np.float32)
     direct = np.maximum(direction @ normals, 0)
-    if part.ragged:
-        # light goes through leaves: no side is quite dark
-        direct = np.float32(0.35) + np.float32(0.65) * direct
+    start = 0
+    for one in seen:
+        end = start + len(one.rows)
+        if one.part.ragged:
+            # light goes through leaves: no side is quite dark
+            direct[start:end] = np.float32(0.35) + np.float32(0.65) * direct[start:end]
+        start = end
     # what lies close to the ground sees less of the sky, and what looks down sees none
+    above = points[1] + np.float32(camera.elevation)
     open_sky = np.float32(0.72) + np.float32(0.28) * normals[1]
     open_sky *= np.float32(0.68) + np.minimum(above * np.float32(1.28), np.float32(0.32))
     for channel in range(3):
         colours[channel] *= weather.sun[channel] * direct + weather.ambient[channel] * open_sky
-    if part.gloss:
-        half = direction[:, None] - points / np.sqrt(_dot(points, points))
-        # the eighth power of the cosine's square, twice: a highlight of a few degrees
-        shine = np.maximum(_dot(half, normals), 0)
-        shine *= shine
-        shine /= _dot(half, half)
-        for _ in range(4):
-            shine *= shine
-        for channel in range(3):
-            colours[channel] += np.float32(part.gloss * 200 * weather.sun[channel]) * shine
+    start = 0
+    for one in seen:
+        end = start + len(one.rows)
+        if one.part.gloss and end - start >= _GLOSS_PIXELS:
+            shine = _shine(points[:, start:end], normals[:, start:end], direction)
+            for channel in range(3):
+                strength = np.float32(one.part.gloss * 200 * weather.sun[channel])
+                colours[channel, start:end] += strength * shine
+        start = end
     return colours
+
+
+def _shine(points: np.ndarray, normals: np.ndarray, direction: np.ndarray) -> np.ndarray:
+    """The share ``(M,)`` of the sun that each point reflects to the camera."""
+    half = direction[:, None] - points / np.sqrt(_dot(points, points))
+    # the eighth power of the cosine's square, twice: a highlight of a few degrees
+    shine = np.maximum(_dot(half, normals), 0)
+    shine *= shine
+    shine /= _dot(half, half)
+    for _ in range(4):
+        shine *= shine
+    return shine
+
+
+def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Arrays side by side along their last axis, without a copy where there is but one."""
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=-1)
 
 
 def _dot(first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -170,6 +170,7 @@ class DetectorHealth:
         self._detections = 0
         self._invalid = 0
         self._invalid_frames = 0
+        self._busy_ms = 0.0
         self._hanging_s: float | None = None
 
     def set_inputs(self, names: Sequence[str]) -> None:
@@ -245,6 +246,7 @@ class DetectorHealth:
             self._hanging_s = None
             self.inputs[source].counts.publish()
             self._stages.add(times_ms, now_s)
+            self._busy_ms += times_ms["inference"]
             self._output_rate.add(now_s)
             self._deadline.add(times_ms["total"], max_latency_ms, now_s)
             self._detections += detections
@@ -264,6 +266,11 @@ class DetectorHealth:
             self._invalid_frames = 0
 
     # What it means -------------------------------------------------------------------------------
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds that the engine has computed since the node began; no reset clears it."""
+        return self._busy_ms / 1e3
 
     def hardware_id(self) -> str:
         """The board, where it tells its name, and the engine's device; ``none`` without one."""

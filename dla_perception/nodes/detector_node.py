@@ -20,6 +20,7 @@ from dla_perception.detection.recognition import describe_model
 from dla_perception.detection.self_test import check_self_test, recorded_self_test
 from dla_perception.engines.loading import open_engine
 from dla_perception.errors import DlaPerceptionError
+from dla_perception.monitoring.accelerator import Accelerator
 from dla_perception.monitoring.detector_health import DetectorHealth, InputHealth
 from dla_perception.monitoring.health import Finding
 from dla_perception.nodes.managed_node import ManagedNode
@@ -82,6 +83,7 @@ class DetectorNode(ManagedNode[DetectorParameters]):
         )
         self._cameras = camera_topics(self.current)
         self._health = DetectorHealth(list(self._cameras))
+        self._accelerator = Accelerator()
         self._detector: Detector | None = None
         self._pipeline: Pipeline | None = None
         self._images: list[Any] = []
@@ -101,6 +103,7 @@ class DetectorNode(ManagedNode[DetectorParameters]):
         """Take images in."""
         assert self._detector is not None  # the state machine does not come here without
         self._health.activated(time.monotonic())
+        self._accelerator.start()
         self._pipeline = Pipeline(
             self._detector,
             self._open_frame,
@@ -186,6 +189,7 @@ class DetectorNode(ManagedNode[DetectorParameters]):
 
     def deactivate(self) -> None:
         """Finish the frames that the engine has begun."""
+        self._accelerator.close()
         if self._pipeline is None:
             return
         for subscription in self._images:
@@ -313,7 +317,7 @@ class DetectorNode(ManagedNode[DetectorParameters]):
         return response
 
     def findings(self) -> Sequence[Finding]:
-        """One per camera, then latency, placement and output."""
+        """One per camera, then latency, placement, output and accelerator."""
         now_s = time.monotonic()
         parameters = self.current
         return [
@@ -335,6 +339,7 @@ class DetectorNode(ManagedNode[DetectorParameters]):
                 now_s,
                 sum(publisher.get_subscription_count() for publisher in self._detections.values()),
             ),
+            self._accelerator.finding(now_s, self._health.busy_s, parameters.dla_core),
         ]
 
 

@@ -543,7 +543,7 @@ class Arbiter:
         state.epoch, state.last_stamp_ns = self._epoch, stamp_ns
         was_active = side is self._active
         self._settle_skipped(side, stamp_ns)
-        must_switch = self._must_switch()
+        must_switch = was_active and self._must_switch()
         partner = self._take_open(stamp_ns)
         if partner is not None:
             if not partner.published:
@@ -557,7 +557,7 @@ class Arbiter:
             self._good(side)
         # Only now: what made the side miss its place does not hold back the answer it gave while
         # it had it, and what waits above that answer must not overtake it.
-        if must_switch and self._active is side:
+        if must_switch:
             self._switch_away()
 
     def _settle_skipped(self, side: Side, stamp_ns: int) -> None:

@@ -1,8 +1,10 @@
 """Two detectors and the redundancy node, each a real process with a real network, over real DDS.
 
-Lost is an image that a side answered and whose result did not go out. What counts as answered is
-heard on the sides' own topics, so the node under test is not asked about itself; only the results
-that it says the rule made it drop (a later one had gone out) are allowed for.
+Lost is an image that a side answered and whose result did not go out. What was answered is heard
+on the sides' own topics, so the node under test is not asked about itself. Two things are allowed
+for: results that it says the rule made it drop (a later one had gone out), and those of a detector
+that has just started and that the middleware has not yet connected with it, which can take it a
+second longer than to connect it with this test.
 """
 
 from __future__ import annotations
@@ -50,19 +52,20 @@ RULE = {
 
 
 class Camera:
-    """Publishes pictures from the client's own executor, stamped ``stamp_step_ns`` apart.
+    """Publishes a picture again and again from the client's own executor.
 
     Attributes:
-        pixels: what is on the next picture.
         sent: how many were published.
+        stamp_step_ns: between two stamps; that of the pictures unless changed.
+        with_clock: publish each stamp as the simulated time.
     """
 
     def __init__(self, client: Client, pixels: np.ndarray, rate_hz: float) -> None:
-        self.pixels = pixels
+        self.show(pixels)
         self.sent = 0
         self.period_ns = round(1e9 / rate_hz)
         self.stamp_step_ns = self.period_ns
-        self.loop_length = 1_000_000
+        self._loop: tuple[int, int] | None = None
         self.with_clock = False
         node = client.node
         self._images = node.create_publisher(
@@ -72,18 +75,29 @@ class Camera:
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self._timer = node.create_timer(1 / rate_hz, self._publish, clock=steady)
 
+    def show(self, pixels: np.ndarray) -> None:
+        """What is on the pictures from now on."""
+        self._message = image_message(pixels)
+
+    def loop(self, length: int) -> None:
+        """From now on stamps jump back after every ``length`` pictures."""
+        self._loop = (self.sent, length)
+
     def stop(self) -> None:
         self._timer.cancel()
 
     def _publish(self) -> None:
-        stamp_ns = FIRST_STAMP_NS + self.sent % self.loop_length * self.stamp_step_ns
+        number = self.sent
+        if self._loop is not None:
+            first, length = self._loop
+            number = first + (number - first) % length
+        stamp_ns = FIRST_STAMP_NS + number * self.stamp_step_ns
         header = Header(frame_id="cam")
         header.stamp.sec, header.stamp.nanosec = divmod(stamp_ns, 1_000_000_000)
         if self.with_clock:
             self._clock.publish(ClockMessage(clock=header.stamp))
-        message = image_message(self.pixels)
-        message.header = header
-        self._images.publish(message)
+        self._message.header = header
+        self._images.publish(self._message)
         self.sent += 1
 
 
@@ -106,15 +120,21 @@ class System:
             for side in SIDES
         }
         self._active = client.collect(String, f"{NODE}/active", LATCHED_QOS)
-        self.pixels = Scene(0).frame(0).pixels
+        self.pixels = np.ascontiguousarray(Scene(0).frame(0).pixels[::2, ::2])
+        # answers that the redundancy node may not have heard, and its count of results before them
+        self._unheard: dict[str, list[slice]] = {side: [] for side in SIDES}
+        self._results_before = dict.fromkeys(SIDES, 0)
         self.camera = Camera(client, self.pixels, rate_hz)
 
     def start(self, name: str, **parameters: Any) -> None:
-        """Start one of the three nodes."""
+        """Start one of the three nodes; a side's answers count from :meth:`until_heard` on."""
         if name == "redundancy":
             settings = {**RULE, **self.common, **parameters}
             node = self._start_node("redundancy_node", "-r", f"__ns:={NAMESPACE}", **settings)
         else:
+            if "redundancy" in self.processes:
+                self._results_before[name] = self._results(name)
+            self._unheard[name].append(slice(len(self.answers[name]), None))
             settings = {
                 "model_path": MODEL,
                 "class_id_format": "name" if name == "primary" else "index",
@@ -133,9 +153,49 @@ class System:
         """All three, until the primary's results go out and the secondary stands by."""
         for name in ("redundancy", *SIDES):
             self.start(name, **parameters)
-        self.until_both_answer()
+        self.until_heard(*SIDES)
         self.until_active("primary")
         self.until_more_from("primary", 5)
+
+    def start_again(self, side: str, **parameters: Any) -> None:
+        """A side that died, until it is active again."""
+        begin = len(self.answers[side])
+        self.start(side, **parameters)
+        self.until_heard(side)
+        self.until_back(side, begin)
+
+    def until_heard(self, *sides: str) -> None:
+        """The redundancy node has results of these sides: from now on it has all of them."""
+        for side in sides:
+            before = self._results_before[side]
+            self.client.status(
+                f"{NODE}: {side}",
+                lambda item, before=before: int(values(item)["results"]) > before,
+            )
+            begin = self._unheard[side][-1].start
+            self._results(side)  # whatever was sent before that has come in by now
+            self._unheard[side][-1] = slice(begin, len(self.answers[side]))
+
+    def until_back(self, side: str, begin: int) -> None:
+        """A side is active again by the rule, after its answers from ``begin`` on."""
+        self.until_active(side)
+        answers = len(self.answers[side]) - begin
+        status = self.client.status(f"{NODE}: active side")
+        reason = values(status)["last_switch_reason"]
+        if "missed" not in reason:  # the other one did, on a machine with too much to do
+            assert reason == f"{side} is back: {SWITCH_BACK_AFTER} in time in a row"
+            assert answers >= SWITCH_BACK_AFTER
+        self.until_more_from(side, 5)
+
+    def _results(self, side: str) -> int:
+        return int(values(self.client.status(f"{NODE}: {side}"))["results"])
+
+    def counted(self, side: str) -> list[Detection2DArray]:
+        """The answers of a side that the redundancy node must have heard."""
+        heard = list(self.answers[side])
+        for unheard in reversed(self._unheard[side]):
+            del heard[unheard]
+        return heard
 
     def signal(self, name: str, number: int) -> None:
         self.processes[name].signal(number)
@@ -151,25 +211,21 @@ class System:
         return self._active[-1].data if self._active else ""
 
     def until_active(self, side: str) -> None:
-        self.client.until(lambda: self.active == side, f"{side} is not active: {self.figures()}")
-
-    def until_both_answer(self) -> None:
-        """Both answer the same images."""
-        counts = {side: len(self.answers[side]) for side in SIDES}
-
-        def answered() -> bool:
-            recent = [set(stamps_of(self.answers[side][counts[side] :])) for side in SIDES]
-            return len(set.intersection(*recent)) >= 5
-
-        self.client.until(answered, "the two sides answer no images in common")
+        self.until(lambda: self.active == side, f"{side} is not active")
 
     def until_more_from(self, side: str, count: int) -> None:
         """So many more results of a side have gone out."""
         begin = len(self.outputs)
-        self.client.until(
+        self.until(
             lambda: [side_of(item) for item in self.outputs[begin:]].count(side) >= count,
-            f"no {count} results of {side} went out: {self.figures()}",
+            f"no {count} results of {side} went out",
         )
+
+    def until(self, condition: Callable[[], bool], problem: str) -> None:
+        try:
+            self.client.until(condition, problem)
+        except AssertionError:
+            pytest.fail(f"{problem}: {self.figures()}")
 
     def figures(self) -> dict[str, dict[str, str]]:
         """What the redundancy node said of itself last."""
@@ -197,41 +253,30 @@ class System:
             self.client.status(f"{NODE}: output")
             return heard == before
 
-        self.client.until(quiet, "results still come")
+        self.until(quiet, "results still come")
 
-    def check(self, loops: int = 1, answered_from: int = 0) -> None:
+    def check(self, loops: int = 1) -> None:
         """Every image that a side answered went out once, in order and unchanged.
 
         Args:
             loops: how often the stamps began anew, and once.
-            answered_from: leave out what was answered below this stamp and did not go out.
         """
         published = in_loops(self.outputs)
-        answered = {side: in_loops(self.answers[side]) for side in SIDES if self.answers[side]}
         assert len(published) == loops
+        answered = {side: in_loops(self.answers[side]) for side in SIDES if self.answers[side]}
+        counted = {side: in_loops(self.counted(side)) for side in answered}
         lost: set[tuple[int, int]] = set()
-        for loop in range(loops):
-            stamps = stamps_of(published[loop])
+        for loop, outputs in enumerate(published):
+            stamps = stamps_of(outputs)
             assert stamps == sorted(set(stamps))
-            # before the first output the node did not yet hear both sides
-            first = max(stamps[0] if loop == 0 else 0, answered_from)
-            theirs = [
-                {stamp_to_ns(item.header): item for item in of_side[loop]}
-                for of_side in answered.values()
+            results = [
+                {stamp_to_ns(item.header): item for item in parts[loop]}
+                for parts in answered.values()
             ]
-            for stamp, output in zip(stamps, published[loop]):
-                assert any(output == their.get(stamp) for their in theirs)
-            everything = set().union(*theirs) - set(stamps)
-            lost |= {(loop, stamp) for stamp in everything if stamp >= first}
-        if len(lost) > self.lost_by_rule():  # DEBUG
-            for side in SIDES:
-                st = stamps_of(self.answers[side])
-                print(side, len(st), [((s - FIRST_STAMP_NS) / self.camera.stamp_step_ns, st.index(s)) for _, s in lost if s in st])
-            print(self.figures())
-            for o in self.outputs:
-                print(round((stamp_to_ns(o.header) - FIRST_STAMP_NS) / self.camera.stamp_step_ns), side_of(o), end="; ")
-            print("P", [round((x - FIRST_STAMP_NS) / self.camera.stamp_step_ns) for x in stamps_of(self.answers["primary"])])
-            print("S", [round((x - FIRST_STAMP_NS) / self.camera.stamp_step_ns) for x in stamps_of(self.answers["secondary"])])
+            for stamp, output in zip(stamps, outputs):
+                assert any(output == by_stamp.get(stamp) for by_stamp in results)
+            for parts in counted.values():
+                lost |= {(loop, stamp) for stamp in set(stamps_of(parts[loop])) - set(stamps)}
         assert len(lost) <= self.lost_by_rule(), sorted(lost)
 
 
@@ -264,22 +309,12 @@ def system(client: Client, start_node) -> Iterator[Callable[..., System]]:
 def test_killed_and_started_again(system, rate_hz):
     run = system(rate_hz)
     run.start_all()
-    last_stamp = stamp_to_ns(run.outputs[-1].header)
     run.kill("primary")
     run.until_active("secondary")
     run.until_more_from("secondary", 10)
-    answered = len(run.answers["primary"])
-    assert last_stamp < stamps_of(run.outputs)[-1]
-    begin = len(run.outputs)
-    run.start("primary")
-    run.until_active("primary")
-    run.until_more_from("primary", 5)
+    run.start_again("primary")
     run.finish()
     run.check()
-    # by the rule: it answered in time for so long before its results went out again
-    again = next(item for item in run.outputs[begin:] if side_of(item) == "primary")
-    before = [stamp for stamp in stamps_of(run.answers["primary"][answered:])]
-    assert before.index(stamp_to_ns(again.header)) >= SWITCH_BACK_AFTER
 
 
 def test_stopped_and_continued(system):
@@ -287,17 +322,12 @@ def test_stopped_and_continued(system):
     run.start_all()
     run.signal("primary", signal.SIGSTOP)
     run.until_active("secondary")
-    run.until_more_from("secondary", 40)  # longer than any buffer of the stopped one
-    answered = len(run.answers["primary"])
-    begin = len(run.outputs)
+    run.until_more_from("secondary", 40)  # more than any queue of the stopped one holds
+    begin = len(run.answers["primary"])
     run.signal("primary", signal.SIGCONT)
-    run.until_active("primary")
-    run.until_more_from("primary", 5)
+    run.until_back("primary", begin)
     run.finish()
     run.check()
-    again = next(item for item in run.outputs[begin:] if side_of(item) == "primary")
-    before = stamps_of(run.answers["primary"][answered:])
-    assert before.index(stamp_to_ns(again.header)) >= SWITCH_BACK_AFTER
 
 
 @pytest.mark.parametrize(
@@ -313,7 +343,7 @@ def test_any_order_of_starting(system, order):
             run.client.until(lambda: bool(run.active))
         else:
             run.client.until(functools.partial(bool, run.answers[name]), f"{name} never answers")
-    run.until_both_answer()
+    run.until_heard(*SIDES)
     run.until_active("primary")
     run.until_more_from("primary", 5)
     run.finish()
@@ -326,6 +356,7 @@ def test_one_side_is_absent_from_the_start(system, absent):
     (there,) = set(SIDES) - {absent}
     run.start("redundancy")
     run.start(there)
+    run.until_heard(there)
     run.until_active(there)
     run.until_more_from(there, 10)
     status = run.client.status(f"{NODE}: {absent}", lambda item: item.level != DiagnosticStatus.OK)
@@ -350,18 +381,19 @@ def test_both_dead_publishes_nothing_and_either_brings_the_output_back(system):
     assert len(run.outputs) == published
     assert run.active == "primary"
     run.start("secondary")
+    run.until_heard("secondary")
     run.until_active("secondary")
     run.until_more_from("secondary", 5)
     run.finish()
-    run.check(answered_from=stamps_of(run.outputs)[published])
+    run.check()
 
 
 def test_looping_bag(system):
     run = system()
     run.start_all()
-    # from here on: loops of 30 images, the last of three is not played to its end
-    run.camera.loop_length = run.camera.sent + 30
-    run.client.until(lambda: run.camera.sent >= 2 * run.camera.loop_length + 20)
+    run.camera.loop(30)
+    last = run.camera.sent + 2 * 30 + 20  # of the third loop
+    run.client.until(lambda: run.camera.sent >= last)
     run.finish()
     run.check(loops=3)
     status = run.client.status(f"{NODE}: output")
@@ -370,7 +402,7 @@ def test_looping_bag(system):
 
 @pytest.mark.parametrize("with_clock", [False, True], ids=["without /clock", "with /clock"])
 def test_simulated_time(system, with_clock):
-    """Times are of a steady clock: one that stands still or is ten times too slow changes nothing."""
+    """Deadlines are of a steady clock: a clock that stands still, or is slow, holds nothing up."""
     run = system()
     run.common["use_sim_time"] = True
     run.camera.with_clock = with_clock
@@ -386,26 +418,23 @@ def test_simulated_time(system, with_clock):
 def test_inference_hangs_and_the_detector_exits(system, tmp_path):
     """The secondary takes over, and the primary comes back when it is started again."""
     run = system()
-    model = write_network_that_hangs_on_white(tmp_path / "hangs.onnx")
     settings = {
-        "model_path": model,
+        "model_path": write_network_that_hangs_on_white(tmp_path / "hangs.onnx"),
         "inference_timeout_ms": 1000.0,
         "on_inference_timeout": "exit",
     }
     run.start("redundancy")
     run.start("primary", **settings)
     run.start("secondary")
-    run.until_both_answer()
+    run.until_heard(*SIDES)
     run.until_active("primary")
     run.until_more_from("primary", 5)
-    run.camera.pixels = np.full_like(run.pixels, 255)
+    run.camera.show(np.full_like(run.pixels, 255))
     run.until_active("secondary")
-    run.camera.pixels = run.pixels
+    run.camera.show(run.pixels)
     assert run.processes["primary"].wait() == 70
     run.until_more_from("secondary", 10)
-    run.start("primary", **settings)
-    run.until_active("primary")
-    run.until_more_from("primary", 5)
+    run.start_again("primary", **settings)
     run.finish()
     run.check()
 
@@ -446,7 +475,7 @@ def write_network_that_hangs_on_white(path: Path) -> Path:
     ]
     constants = {
         "matrix": np.full((size, size), 1 / size, np.float32),
-        "bright": np.float32(220),  # of 255; the input is filled up with grey
+        "bright": np.float32(190),  # of 255; the input is filled up with grey
         "many": np.int64(10_000_000),
         "zeros": np.zeros((1, 21, 7), np.float32),
     }

@@ -573,6 +573,15 @@ def test_f2_the_standby_jumps_first():
     assert bench.epoch == 1
 
 
+def test_f2_the_other_side_may_follow_to_another_place():
+    bench = Bench()
+    end = bench.both(range(3000, 4000, 33), start=0)
+    assert bench.p(0, at=end) == []
+    assert bench.s(1500, at=end + 5) == [("p0", "active")]
+    assert bench.time(end + 55) == [("s1500", "deadline")]
+    assert bench.epoch == 1
+
+
 def test_f2_the_end_of_the_old_epoch_goes_out_before_the_new_one():
     bench = Bench()
     end = bench.both(range(1000, 2000, 33), start=0)
@@ -743,14 +752,13 @@ def test_f7_a_side_that_was_stopped_in_a_former_epoch_does_not_bring_it_back():
     ("silent_for", "outdated"), [(33, True), (999, True), (1000, False), (5000, False)]
 )
 def test_f7_only_a_side_that_is_not_silent_keeps_the_former_epoch_out(silent_for, outdated):
-    bench = Bench(switch_after_misses=1)
+    bench = Bench()
     bench.both(range(0, 990, 33), start=0)
     for number in range(30, 90):
         bench.s(number * 33, at=number * 33)
     for number in range(30):
         bench.s(number * 33, at=3000 + number * 33)
     last = 3000 + 29 * 33
-    # it has missed one in a row, which makes it unwell here: still it says where the images are
     assert bench.p(2400, at=last + silent_for) == []
     assert bench.side(PRIMARY).outdated == outdated
     assert bench.time(last + 9000) == ([] if outdated else [("p2400", "deadline")])
@@ -766,6 +774,18 @@ def test_f8_a_side_that_died_in_a_former_epoch_takes_part_in_this_one():
     assert bench.p(3300, at=now) == [("p3300", "active")]
     assert bench.s(3300, at=now + 3) == []
     assert (bench.side(SECONDARY).good_in_row, bench.epoch) == (1, 1)
+
+
+def test_f8_a_side_ahead_that_does_not_go_on_with_a_former_epoch_is_of_this_one():
+    bench = Bench()
+    bench.both(range(0, 9900, 99), start=0, period=10)
+    for number in range(200):  # the secondary has died; the bag begins again, ten times as fast
+        bench.p(number * 33, at=2000 + number * 3)
+    assert bench.epoch == 1
+    # it has seen an image that the primary, a little slower, has not answered yet
+    assert bench.s(8000, at=2601) == []
+    assert bench.p(8000, at=2640) == [("p8000", "active")]
+    assert (bench.side(SECONDARY).outdated, bench.side(SECONDARY).good_in_row) == (0, 1)
 
 
 @pytest.mark.parametrize("is_new", [True, False])

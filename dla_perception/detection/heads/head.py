@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol, Sequence
 
@@ -57,9 +58,9 @@ def logit(probability: float) -> float:
         return -np.inf
     if probability >= 1:
         return np.inf
-    return float(np.log(probability / (1 - probability)))
+    return math.log(probability / (1 - probability))
 
 
 def sigmoid(values: np.ndarray) -> np.ndarray:
     """``1 / (1 + exp(-x))`` without overflow for extreme values."""
-    return 1 / (1 + np.exp(-np.clip(values, -88, 88)))
+    return 1 / (1 + np.exp(-np.maximum(values, -88)))

@@ -7,6 +7,9 @@ read and converted to real values.
 
 from __future__ import annotations
 
+import math
+from typing import Any, Protocol
+
 import numpy as np
 
 from dla_perception.detection.description import DescriptionError
@@ -14,7 +17,6 @@ from dla_perception.engines.engine import TensorSpec
 from dla_perception.engines.layouts import Layout, buffer_shape
 
 _BLOCKS = {Layout.CHW16: 16, Layout.CHW32: 32}
-_HALF_SIGN = 0x8000
 _HALF_MINUS_INFINITY = np.uint16(0xFC00)
 
 
@@ -73,6 +75,8 @@ class CellReader:
         # scratch for comparisons of rows: bytes that no comparison writes stay false
         self._marks = np.zeros((0, 0), bool)
         self._lane_masks: dict[tuple[int, int], np.ndarray] = {}
+        self._floor = 0.0
+        self._bound = _make_bound(self._dtype, self._scale, self._floor)
 
     def find(self, buffer: np.ndarray, start: int, stop: int, floor: float) -> np.ndarray:
         """The cells in which a channel from ``start`` to ``stop`` is not below ``floor``.
@@ -82,12 +86,14 @@ class CellReader:
         Returns:
             Cell numbers in ascending order.
         """
+        bound = self._bound_of(floor)
         if self._lanes:
-            return self._find_in_blocks(buffer, start, stop, floor)
+            return self._find_in_blocks(buffer, start, stop, bound)
         if self._channels_last:
-            return self._find_in_rows(buffer, start, stop, floor)
+            return self._find_in_rows(buffer, start, stop, bound)
         planes = buffer.reshape(self._shape[1], -1)[start:stop]
-        cells = np.flatnonzero(self._any_reaches(planes, floor))
+        reached = bound.reaches(planes[0]) if len(planes) == 1 else bound.any_reaches(planes)
+        cells = np.flatnonzero(reached)
         if not self._padding:
             return cells
         row, column = np.divmod(cells, self._shape[-1])
@@ -112,114 +118,155 @@ class CellReader:
             return np.multiply(values, np.float32(self._scale), dtype=np.float32)
         return values.astype(np.float32, copy=False)
 
-    def _find_in_rows(self, buffer: np.ndarray, start: int, stop: int, floor: float) -> np.ndarray:
+    def _find_in_rows(self, buffer: np.ndarray, start: int, stop: int, bound: _Bound) -> np.ndarray:
         rows = buffer.reshape(-1, self._shape[-1])[:, start:stop]
         count = stop - start
         if count == 1:
-            return np.flatnonzero(self._reaches(rows[:, 0], floor))
+            return np.flatnonzero(bound.reaches(rows[:, 0]))
         words = -(-count // 8)
-        if self._marks.shape != (len(rows), 8 * words):
-            self._marks = np.zeros((len(rows), 8 * words), bool)
-        self._marks[:, :count] = self._reaches(rows, floor)
-        return _marked_rows(self._marks.view(np.uint64).ravel(), words)
+        marks = bound.reaches(rows)
+        if count % 8:
+            if self._marks.shape != (len(rows), 8 * words):
+                self._marks = np.zeros((len(rows), 8 * words), bool)
+            self._marks[:, :count] = marks
+            marks = self._marks
+        return _marked_rows(marks.view(np.uint64).ravel(), words)
 
     def _find_in_blocks(
-        self, buffer: np.ndarray, start: int, stop: int, floor: float
+        self, buffer: np.ndarray, start: int, stop: int, bound: _Bound
     ) -> np.ndarray:
         blocks = buffer[0].reshape(self._shape[1], -1, self._lanes)
         if stop - start == 1:
             lane = blocks[start // self._lanes, :, start % self._lanes]
-            return np.flatnonzero(self._reaches(lane, floor))
+            return np.flatnonzero(bound.reaches(lane))
         first, last = start // self._lanes, stop // self._lanes
         parts = []
         if start % self._lanes or first == last:
             lanes = slice(start % self._lanes, min(stop - first * self._lanes, self._lanes))
-            parts.append(self._marks_of_lanes(blocks[first], lanes, floor))
+            parts.append(self._marks_of_lanes(blocks[first], lanes, bound))
             first += 1
         if first < last:
-            parts.append(self._any_reaches(blocks[first:last], floor).view(np.uint64).ravel())
+            parts.append(bound.any_reaches(blocks[first:last]).view(np.uint64).ravel())
         if first <= last and stop % self._lanes:
-            parts.append(self._marks_of_lanes(blocks[last], slice(0, stop % self._lanes), floor))
+            parts.append(self._marks_of_lanes(blocks[last], slice(0, stop % self._lanes), bound))
         for part in parts[1:]:
             parts[0] |= part
         return _marked_rows(parts[0], self._lanes // 8)
 
-    def _marks_of_lanes(self, block: np.ndarray, lanes: slice, floor: float) -> np.ndarray:
+    def _marks_of_lanes(self, block: np.ndarray, lanes: slice, bound: _Bound) -> np.ndarray:
         """A byte for each value of a block ``(cells, lanes)``, eight a word; 0 beside ``lanes``."""
         key = (lanes.start, lanes.stop)
         if key not in self._lane_masks:
             mask = np.zeros(block.shape, np.uint8)
             mask[:, lanes] = 1
             self._lane_masks[key] = mask.view(np.uint64).ravel()
-        marks = self._reaches(block, floor).view(np.uint64).ravel()
+        marks = bound.reaches(block).view(np.uint64).ravel()
         marks &= self._lane_masks[key]
         return marks
 
-    def _any_reaches(self, stack: np.ndarray, floor: float) -> np.ndarray:
-        """:meth:`_reaches` of any along the first axis."""
-        if len(stack) == 1:
-            return self._reaches(stack[0], floor)
-        if self._dtype == np.float16:
-            return _any_half_reaches(stack, floor)
-        return self._reaches(stack.max(axis=0), floor)
-
-    def _reaches(self, values: np.ndarray, floor: float) -> np.ndarray:
-        """Elementwise: whether a stored value is not below a real one."""
-        if self._dtype == np.int8:
-            # the scale is positive, so stored values compare as real ones do
-            least = np.ceil(floor / self._scale * (1 - np.copysign(1e-6, floor)))
-            if least > 127:
-                return np.zeros(values.shape, bool)
-            reached: np.ndarray = values >= np.int8(max(least, -128))
-            return reached
-        if self._dtype == np.float16:
-            return _half_reaches(values, floor)
-        below: np.ndarray = values < np.float32(floor)
-        return np.logical_not(below, out=below)
+    def _bound_of(self, floor: float) -> _Bound:
+        """Ready to compare; a network is decoded with the same thresholds frame after frame."""
+        if floor != self._floor:
+            self._bound = _make_bound(self._dtype, self._scale, floor)
+            self._floor = floor
+        return self._bound
 
 
 def _marked_rows(words: np.ndarray, words_per_row: int) -> np.ndarray:
     """Numbers of the rows with a word that is not 0, ascending and each once."""
     rows = np.flatnonzero(words != 0) // words_per_row
-    return rows[np.diff(rows, prepend=-1) > 0]
+    if len(rows) < 2:
+        return rows
+    is_new = np.ones(len(rows), bool)
+    np.not_equal(rows[1:], rows[:-1], out=is_new[1:])
+    return rows[is_new]
 
 
-# Comparing float16 numbers converts each in software. Their bits compare as fast as integers:
-# with the sign bit clear they are in the order of the numbers, with it set in reverse order,
-# and beyond the bits of either infinity lie those that are not a number (IEEE 754).
+class _Bound(Protocol):
+    """A real number that stored values are compared with as they are stored."""
+
+    def reaches(self, values: np.ndarray) -> np.ndarray:
+        """Elementwise: whether a value is not below the bound, or not a number."""
+
+    def any_reaches(self, stack: np.ndarray) -> np.ndarray:
+        """:meth:`reaches` of any along the first axis, with one pass a comparison."""
 
 
-def _half_bound(floor: float) -> int:
-    """The bits of the least float16 that is not below ``floor``; those of -0.0 for zero."""
-    if floor > 65504:
-        bound = np.float16(np.inf)
-    elif floor < -65504:
-        bound = np.float16(-65504 if floor > -np.inf else -np.inf)
-    else:
-        bound = np.float16(floor)
-        if float(bound) < floor:  # not as two float16, which NumPy 2 would compare
-            bound = np.nextafter(bound, np.float16(np.inf))
-    return int(bound.view(np.uint16)) if bound != 0 else _HALF_SIGN
+def _make_bound(dtype: np.dtype, scale: float, floor: float) -> _Bound:
+    if dtype == np.int8:
+        return _Int8Bound(floor / scale)
+    if dtype == np.float16:
+        return _Float16Bound(floor)
+    return _Float32Bound(floor)
 
 
-def _half_reaches(values: np.ndarray, floor: float) -> np.ndarray:
-    bits = values.view(np.uint16)
-    bound = _half_bound(floor)
-    if bound < _HALF_SIGN:
-        reached = values.view(np.int16) >= np.int16(bound)
-    else:
-        reached = bits <= np.uint16(bound)
-    reached |= bits > _HALF_MINUS_INFINITY
-    return reached
+class _Float32Bound:
+    def __init__(self, floor: float) -> None:
+        self._floor = np.float32(floor)
+
+    def reaches(self, values: np.ndarray) -> np.ndarray:
+        below: np.ndarray = values < self._floor
+        return np.logical_not(below, out=below)
+
+    def any_reaches(self, stack: np.ndarray) -> np.ndarray:
+        return self.reaches(stack.max(axis=0))
 
 
-def _any_half_reaches(stack: np.ndarray, floor: float) -> np.ndarray:
-    """:func:`_half_reaches` of any along the first axis, with one pass a comparison."""
-    bits = stack.view(np.uint16)
-    bound = _half_bound(floor)
-    if bound < _HALF_SIGN:
-        reached = stack.view(np.int16).max(axis=0) >= np.int16(bound)
-    else:
-        reached = bits.min(axis=0) <= np.uint16(bound)
-    reached |= bits.max(axis=0) > _HALF_MINUS_INFINITY
-    return reached
+class _Int8Bound:
+    """The scale is positive, so stored values compare as real ones do."""
+
+    def __init__(self, floor: float) -> None:
+        # rounding in the division must not lose a value that equals the bound
+        self._least = max(floor - 1e-6 * abs(floor), -128.0)
+        self._stored = np.int8(min(math.ceil(self._least), 127))
+
+    def reaches(self, values: np.ndarray) -> np.ndarray:
+        if self._least > 127:
+            return np.zeros(values.shape, bool)
+        reached: np.ndarray = values >= self._stored
+        return reached
+
+    def any_reaches(self, stack: np.ndarray) -> np.ndarray:
+        return self.reaches(stack.max(axis=0))
+
+
+class _Float16Bound:
+    """Compares bits, since comparing float16 numbers converts each in software.
+
+    With the sign bit clear, bits are in the order of the numbers; with it set, in reverse order;
+    and beyond the bits of either infinity lie those that are not a number (IEEE 754).
+    """
+
+    def __init__(self, floor: float) -> None:
+        if floor > 65504:
+            bound = np.float16(np.inf)
+        elif floor < -65504:
+            bound = np.float16(-65504 if floor > -np.inf else -np.inf)
+        else:
+            bound = np.float16(floor)
+            if float(bound) < floor:  # not as two float16, which NumPy 2 would compare
+                bound = np.nextafter(bound, np.float16(np.inf))
+        self._positive = bool(bound > 0)
+        if self._positive:
+            self._bits: Any = bound.view(np.int16)
+        else:
+            # of zero those with the sign, which every number that is not below reaches
+            self._bits = bound.view(np.uint16) if bound < 0 else np.uint16(0x8000)
+
+    def reaches(self, values: np.ndarray) -> np.ndarray:
+        bits = values.view(np.uint16)
+        if self._positive:
+            reached = values.view(np.int16) >= self._bits
+        else:
+            reached = bits <= self._bits
+        reached |= bits > _HALF_MINUS_INFINITY
+        return reached
+
+    def any_reaches(self, stack: np.ndarray) -> np.ndarray:
+        bits = stack.view(np.uint16)
+        if self._positive:
+            reached = stack.view(np.int16).max(axis=0) >= self._bits
+        else:
+            reached = bits.min(axis=0) <= self._bits
+        reached |= bits.max(axis=0) > _HALF_MINUS_INFINITY
+        return reached

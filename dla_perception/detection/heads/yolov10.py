@@ -63,6 +63,7 @@ class OneToOneHead(CellHead):
             valid &= best <= MOST_PROBABLE
         invalid = int(valid.size - np.count_nonzero(valid))
         cells = np.flatnonzero(valid)
+        # none of the best pairs lies in another cell, and there may be many cells
         if len(cells) > MOST_BOXES:
             cells = np.sort(cells[np.argsort(-best[cells], kind="stable")[:MOST_BOXES]])
         scores = self._probabilities(classes[:, cells])
