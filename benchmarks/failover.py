@@ -308,7 +308,7 @@ def judge(record: Record, fault_s: float, lost_by_rule_before: int = 0) -> Run:
 
 
 class Listener:
-    """A node that keeps a :class:`Record`."""
+    """A node with a thread of its own that keeps a :class:`Record`."""
 
     def __init__(self, namespace: str) -> None:
         import rclpy
@@ -326,8 +326,6 @@ class Listener:
         self._results = dict.fromkeys(SIDES, 0)  # as the redundancy node counts them
         self._heard_after: Dict[str, int | None] = dict.fromkeys(SIDES, 0)
         self._node = rclpy.create_node("failover_listener", namespace=namespace)
-        self._executor = SingleThreadedExecutor()
-        self._executor.add_node(self._node)
         subscribe, qos = self._node.create_subscription, heard_qos()
         subscribe(Detection2DArray, "detections", self._on_output, qos)
         subscribe(String, "redundancy_node/active", self._on_active, LATCHED_QOS)
@@ -336,13 +334,22 @@ class Listener:
             subscribe(Detection2DArray, f"{side}/detections", on_answer, qos)
         subscribe(Header, "sent", self._on_sent, qos)
         subscribe(DiagnosticArray, "/diagnostics", self._on_diagnostics, 100)
-
-    def spin_once(self, timeout_s: float) -> None:
-        self._executor.spin_once(timeout_sec=timeout_s)
+        self._executor = SingleThreadedExecutor()
+        self._executor.add_node(self._node)
+        # what is heard gets its time at once, whatever the rest of the program is waiting for
+        self._thread = threading.Thread(target=self._spin, daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
         self._executor.shutdown()
+        self._thread.join()
         self._node.destroy_node()
+
+    def _spin(self) -> None:
+        from rclpy.executors import ExternalShutdownException
+
+        with suppress(ExternalShutdownException):
+            self._executor.spin()
 
     def starts_again(self, side: str) -> None:
         """Its results do not count until the redundancy node has one of them."""
@@ -534,7 +541,7 @@ class System:
         self._break(fault)
         end_s = fault_s + NO_SWITCH_S
         while listener.active == SIDES[0] and time.monotonic() < end_s:
-            self._spin()
+            self._pause()
         if listener.active != SIDES[0]:
             self._wait(SETTLED_S)
         self._mend(fault)
@@ -613,26 +620,23 @@ class System:
             *("-p", f"on_inference_timeout:={self._setting.on_inference_timeout}"),
         )
 
-    def _spin(self, timeout_s: float = 0.05) -> None:
-        self._listener.spin_once(timeout_s)
+    def _pause(self) -> None:
+        time.sleep(0.005)
         for child in self._children.values():
             child.check()
 
     def _wait(self, seconds: float) -> None:
-        """Go on listening for so long."""
+        """Go on for so long while all goes well."""
         end = time.monotonic() + seconds
-        while True:
-            left = end - time.monotonic()
-            if left <= 0:
-                return
-            self._spin(min(left, 0.05))
+        while time.monotonic() < end:
+            self._pause()
 
     def _until(self, condition: Callable[[], bool], problem: str) -> None:
         end = time.monotonic() + TIMEOUT_S
         while not condition():
             if time.monotonic() > end:
                 raise BenchmarkError(f"{problem} for {TIMEOUT_S:.0f} s: is the machine busy?")
-            self._spin()
+            self._pause()
 
 
 # The figures

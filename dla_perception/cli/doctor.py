@@ -438,7 +438,7 @@ def check_shared_memory(total: int, segment: int | None) -> Check:
     if segment is None:
         return Check("images", "/dev/shm", State.OK, found)
     found += f", {segment / 2**20:.0f} MB for each process: room for {total // segment}"
-    if total >= segment:
+    if total >= PARTICIPANTS * segment:
         return Check("images", "/dev/shm", State.OK, found)
     return Check(
         "images",

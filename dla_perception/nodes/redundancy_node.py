@@ -119,18 +119,26 @@ class RedundancyNode(ManagedNode[RedundancyParameters]):
     # Results -------------------------------------------------------------------------------------
 
     def _on_detections(self, side: Side, message: Detection2DArray) -> None:
-        """Look at all that has arrived, in the order of the images.
-
-        After a stall both sides' results wait. If the active side's came first, a result of the
-        standby to an earlier image would be late, though it arrived in time.
-        """
-        waiting = {other: take_waiting(self._results[other]) for other in Side}
-        waiting[side].insert(0, message)
-        for whose, result in in_stamp_order(waiting, self._arbiter.active):
-            stamp_ns = stamp_to_ns(result.header)
-            self._follow(self._arbiter.on_result(whose, stamp_ns, result, time.monotonic_ns()))
+        self._take_results({side: [message]})
 
     def _on_deadline(self) -> None:
+        self._take_results({})
+
+    def _take_results(self, taken: Mapping[Side, list[Detection2DArray]]) -> None:
+        """Look at all that has arrived, in the order of the images, then at the time.
+
+        After a stall of this process results of both sides wait. If the active side's were taken
+        first, a result of the standby to an earlier image would be late, though it came in time;
+        and if the time were looked at first, what waits would be a miss.
+        """
+        waiting = {
+            side: [*taken.get(side, []), *take_waiting(self._results[side])] for side in Side
+        }
+        for side, result in in_stamp_order(waiting, self._arbiter.active):
+            now_ns, deadline_ns = time.monotonic_ns(), self._arbiter.next_deadline_ns()
+            arrival_ns = now_ns if deadline_ns is None else min(now_ns, deadline_ns - 1)
+            stamp_ns = stamp_to_ns(result.header)
+            self._follow(self._arbiter.on_result(side, stamp_ns, result, arrival_ns))
         self._follow(self._arbiter.on_time(time.monotonic_ns()))
 
     def _follow(self, step: Step) -> None:

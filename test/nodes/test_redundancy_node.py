@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 
 import pytest
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
@@ -212,6 +213,23 @@ def test_disagreement_is_told_in_the_frame_it_happens(bench):
     assert status.level == ERROR
     assert "2 images in a row differ" in status.message
     assert exchange(5).level == WARN  # over, but not long ago
+
+
+def test_a_stall_of_the_node_itself_is_no_miss_of_a_side(bench):
+    """The active side's result has waited since before its deadline: it goes out."""
+    pipe = bench(result_deadline_ms=1000.0, silent_after_ms=60_000.0, epoch_jump_ms=60_000.0)
+    pipe.send("primary", 1)
+    pipe.published(1)
+    pipe.send("secondary", 2)
+    pipe.client.status(f"{NODE}: output", lambda item: values(item)["waiting"] == "1")
+    pipe.node.popen.send_signal(signal.SIGSTOP)
+    pipe.send("primary", 2)
+    end = time.monotonic() + 1.2
+    pipe.client.until(lambda: time.monotonic() > end)  # the deadline passes meanwhile
+    pipe.node.popen.send_signal(signal.SIGCONT)
+    assert pipe.published(2) == [(1, "primary"), (2, "primary")]
+    status = pipe.client.status(f"{NODE}: primary", lambda item: values(item)["results"] == "2")
+    assert values(status)["missed"] == "0"
 
 
 @pytest.mark.parametrize("namespace", ["", "/robot/vision"])

@@ -168,7 +168,8 @@ def test_a_wrong_class_is_reported_in_its_frame(seed):
     classes[index] = 9
     agreement = compare(found, Detections(found.boxes, found.scores, classes), SETTINGS)
     assert agreement.class_mismatches == ((index, index),)
-    assert not agreement.missing_on_primary and not agreement.missing_on_secondary
+    assert not agreement.missing_on_primary
+    assert not agreement.missing_on_secondary
     assert "is class 9 on the secondary" in agreement.reason
 
 

@@ -22,7 +22,8 @@ def judge(arbiter, at):
     ]
     for finding in findings:
         for key, value in finding.values.items():
-            assert isinstance(key, str) and isinstance(value, str)
+            assert isinstance(key, str)
+            assert isinstance(value, str)
     return {finding.name: finding for finding in findings}
 
 
