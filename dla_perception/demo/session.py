@@ -167,8 +167,10 @@ class DemoSession:
         os.environ.setdefault(
             "FASTDDS_DEFAULT_PROFILES_FILE", str(share_path("config/fastdds.xml"))
         )
-        # Ctrl-C is for this program to handle, and a SIGTERM must not leave children behind
+        # Ctrl-C is for this program to handle, also where a shell's background job would ignore it,
+        # and a SIGTERM must not leave children behind
         rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
         self._monitor = Monitor(NAMESPACE)
         self._executor = SingleThreadedExecutor()
