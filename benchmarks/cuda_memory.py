@@ -93,9 +93,13 @@ def main() -> None:
     import shutil
     import subprocess
 
-    import pycuda.driver as cuda
+    try:
+        import pycuda.driver as cuda
 
-    cuda.init()
+        cuda.init()
+    except Exception as error:  # no pycuda, no driver, no GPU: pycuda has an error for each
+        print(f"not measured: it needs an NVIDIA GPU with pycuda ({' '.join(str(error).split())})")
+        return
     nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
     with tempfile.TemporaryDirectory() as folder:
         source, ptx = Path(folder) / "k.cu", Path(folder) / "k.ptx"

@@ -22,10 +22,11 @@ images, which is done where detector_node takes them in.
 
 Of each run, from the last output before the failure until the primary is back:
 
-  lost        images that a detector answered and whose result did not go out. Of these the node
-              counts as lost by the rule those that came after a later one had gone out.
-              A detector that was started again counts from its first result that redundancy_node
-              has heard on: until the middleware has connected the two nothing can arrive.
+  lost        images that a detector answered and whose result did not go out, without those in
+              the next column. A detector that was started again counts from its first result on
+              that redundancy_node has heard: before, the middleware has not connected the two.
+  by rule     results that redundancy_node says it had to drop: they came when the active side's
+              result for a later image had gone out, so they were not in time
   unanswered  images that neither detector answered: not the business of redundancy, but a sign
               that the machine was too busy to measure
   gap         the longest time between two outputs
@@ -35,6 +36,7 @@ Of each run, from the last output before the failure until the primary is back:
               they come ten times a second
   duplicates  stamps that went out twice
   order       outputs whose stamp is below the one before
+  back        runs after which the primary was active again within 30 s; the others count as well
 """
 
 from __future__ import annotations
@@ -56,8 +58,8 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Callable, Dict, Iterator, List, Sequence, Tuple
 
@@ -84,6 +86,8 @@ SETTLED_S = 1.0
 """How long the failure lasts on after the switch."""
 NO_SWITCH_S = 2.0
 """How long one lasts that nothing switches for."""
+BACK_S = 30.0
+"""A primary that was mended and is not back by then counts as such, and all is started anew."""
 TIMEOUT_S = 60.0
 END_TIMEOUT_S = 3.0
 
@@ -95,6 +99,14 @@ CLASS_NAMES = ("cone", "ball", "box")
 
 class BenchmarkError(DlaPerceptionError):
     """A process ended on its own, or something never happened."""
+
+
+class InterruptError(Exception):
+    """Ctrl-C or SIGTERM; all processes are to be ended in order first."""
+
+
+_signals: List[int] = []
+"""That came in. An exception raised by the signal itself can get lost, for example in a fork."""
 
 
 # The detectors
@@ -282,6 +294,7 @@ class Run:
     told_ms: float | None
     duplicates: int
     order_violations: int
+    back: bool = True
 
 
 def judge(record: Record, fault_s: float, lost_by_rule_before: int = 0) -> Run:
@@ -293,11 +306,13 @@ def judge(record: Record, fault_s: float, lost_by_rule_before: int = 0) -> Run:
     # what is above the last output may still go out
     window = range(outputs[0], max(outputs) + 1)
     answered = {stamp for stamps in record.answered.values() for stamp in stamps}
+    missing = sum(stamp in window for stamp in answered - published)
+    by_rule = record.lost_by_rule - lost_by_rule_before
     switches = [time_s for time_s, side in record.active if time_s > fault_s and side != SIDES[0]]
     told = [time_s for time_s in record.disagreements if time_s > fault_s]
     return Run(
-        lost=sum(stamp in window for stamp in answered - published),
-        lost_by_rule=record.lost_by_rule - lost_by_rule_before,
+        lost=max(missing - by_rule, 0),
+        lost_by_rule=by_rule,
         unanswered=sum(stamp in window for stamp in set(record.sent) - answered - published),
         gap_ms=max((b - a for a, b in zip(times[begin:], times[begin + 1 :])), default=0.0) * 1e3,
         switch_ms=(switches[0] - fault_s) * 1e3 if switches else None,
@@ -323,6 +338,8 @@ class Listener:
         self.record = Record()
         self._namespace = namespace
         self._stamp_of: Callable[[Any], int] = stamp_to_ns
+        self._heard_here = dict.fromkeys(SIDES, 0)
+        self._disagreements = 0
         self._results = dict.fromkeys(SIDES, 0)  # as the redundancy node counts them
         self._heard_after: Dict[str, int | None] = dict.fromkeys(SIDES, 0)
         self._node = rclpy.create_node("failover_listener", namespace=namespace)
@@ -359,6 +376,13 @@ class Listener:
     def active(self) -> str:
         return self.record.active[-1][1] if self.record.active else ""
 
+    def what_is_heard(self, side: str) -> str:
+        """For whoever looks for the reason why a side is not used."""
+        return (
+            f"of {side} {self._heard_here[side]} results were heard here and "
+            f"{self._results[side]} by redundancy_node; {self.active} is active"
+        )
+
     def is_steady(self) -> bool:
         """Both sides answer most images, and the primary's results go out."""
         recent = [stamp for _, stamp in self.record.outputs[-20:-5]]
@@ -378,6 +402,7 @@ class Listener:
         self.record.active.append((time.monotonic(), message.data))
 
     def _on_answer(self, side: str, message: Any) -> None:
+        self._heard_here[side] += 1
         if self._heard_after[side] is None:
             self.record.answered[side].append(self._stamp_of(message.header))
 
@@ -401,8 +426,6 @@ class Listener:
                 if int(values["disagreements"]) > self._disagreements:
                     self.record.disagreements.append(time.monotonic())
                 self._disagreements = int(values["disagreements"])
-
-    _disagreements = 0
 
 
 # The processes
@@ -545,9 +568,19 @@ class System:
         if listener.active != SIDES[0]:
             self._wait(SETTLED_S)
         self._mend(fault)
-        self._until(listener.is_steady, f"{fault}: the primary does not come back")
+        end_s = time.monotonic() + BACK_S
+        while not listener.is_steady() and time.monotonic() < end_s:
+            self._pause()
+        back = listener.is_steady()
         self._wait(0.5)  # for the last answers and figures
-        return judge(listener.record, fault_s, lost_by_rule)
+        if not back:
+            print(
+                f"{fault} at {self._rate_hz:g}/s: the primary was not back after {BACK_S:.0f} s; "
+                f"{listener.what_is_heard(SIDES[0])}",
+                file=sys.stderr,
+                flush=True,
+            )
+        return replace(judge(listener.record, fault_s, lost_by_rule), back=back)
 
     def _break(self, fault: str) -> None:
         primary = self._children[SIDES[0]]
@@ -622,6 +655,8 @@ class System:
 
     def _pause(self) -> None:
         time.sleep(0.005)
+        if _signals:
+            raise InterruptError
         for child in self._children.values():
             child.check()
 
@@ -684,6 +719,7 @@ class Case:
             median_and_worst([run.told_ms for run in self.runs]),
             str(summary["duplicates"]),
             str(summary["order_violations"]),
+            f"{sum(run.back for run in self.runs)} of {len(self.runs)}",
         ]
 
 
@@ -700,6 +736,7 @@ COLUMNS = (
     "told, ms",
     "duplicates",
     "order",
+    "back",
 )
 
 
@@ -717,11 +754,16 @@ def measure(
             chosen = [fault for fault in setting.faults if fault in faults]
             if not chosen:
                 continue
-            with System(rate_hz, setting, inference_ms) as system:
+            with ExitStack() as stack:
+                system = stack.enter_context(System(rate_hz, setting, inference_ms))
                 for fault in chosen:
-                    phases = [(index + 0.5) / runs for index in range(runs)]
-                    results = tuple(system.run(fault, phase) for phase in phases)
-                    yield Case(fault, rate_hz, results)
+                    results = []
+                    for index in range(runs):
+                        results.append(system.run(fault, (index + 0.5) / runs))
+                        if not results[-1].back:
+                            stack.close()
+                            system = stack.enter_context(System(rate_hz, setting, inference_ms))
+                    yield Case(fault, rate_hz, tuple(results))
 
 
 def print_table(cases: Sequence[Case]) -> None:
@@ -795,9 +837,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     # for this process and its children: images are larger than Fast DDS passes on by default
     os.environ.setdefault("FASTDDS_DEFAULT_PROFILES_FILE", str(share_path("config/fastdds.xml")))
-    # Ctrl-C is for this program to handle, and a SIGTERM must not leave children behind
     rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda received, frame: _signals.append(received))
     if not chosen.json:
         load = os.getloadavg()[0]
         print(
@@ -813,8 +855,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DlaPerceptionError as error:
         print(error, file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 130
+    except InterruptError:
+        return 128 + _signals[0]
     finally:
         rclpy.try_shutdown()
     if chosen.json:

@@ -132,7 +132,7 @@ class System:
             settings = {**RULE, **self.common, **parameters}
             node = self._start_node("redundancy_node", "-r", f"__ns:={NAMESPACE}", **settings)
         else:
-            if "redundancy" in self.processes:
+            if "redundancy" in self.processes and name in self.processes:
                 self._results_before[name] = self._results(name)
             self._unheard[name].append(slice(len(self.answers[name]), None))
             settings = {
