@@ -61,6 +61,12 @@ def test_a_failure_that_the_rule_covers(failover, record):
 
 def test_what_was_answered_and_did_not_go_out_is_lost(failover, record):
     del record.outputs[5]
+    run = failover.judge(record, 0.45)
+    assert (run.lost, run.lost_by_rule, run.unanswered) == (1, 0, 0)
+
+
+def test_what_came_too_late_by_the_rule_is_told_apart(failover, record):
+    del record.outputs[5:7]
     record.lost_by_rule = 3
     run = failover.judge(record, 0.45, lost_by_rule_before=2)
     assert (run.lost, run.lost_by_rule, run.unanswered) == (1, 1, 0)
