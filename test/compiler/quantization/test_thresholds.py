@@ -88,3 +88,12 @@ def test_percentiles() -> None:
     one = np.zeros(BINS, np.int64)
     one[100] = 5
     assert percentile_threshold(one, BINS, 40) == pytest.approx(100.4)
+
+
+def test_values_that_all_lie_far_from_zero_are_not_clipped_away():
+    """A picture without dark pixels: the first candidates hold nothing, so nothing differs."""
+    histogram = np.zeros(2048)
+    histogram[128:] = np.random.default_rng(3).integers(1, 100, 1920)
+    threshold = entropy_threshold(histogram, 1.0)
+    kept = histogram[: round(threshold * 2048)].sum() / histogram.sum()
+    assert kept >= 0.5
