@@ -61,7 +61,7 @@ from collections import Counter
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, Iterator, List, Sequence, Tuple
+from typing import IO, Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import numpy as np
 
@@ -69,6 +69,7 @@ from dla_perception.detection.description import ModelDescription, write_descrip
 from dla_perception.engines.engine import EngineInfo, InferenceTimeoutError, TensorSpec
 from dla_perception.errors import DlaPerceptionError
 from dla_perception.package_share import share_path
+from dla_perception.ros.fastdds import settings_without_images
 
 FAULTS = ("kill9", "stop", "exit", "slow", "corrupted", "image_loss")
 QUICK_FAULTS = ("kill9", "stop", "slow")
@@ -440,7 +441,7 @@ def die_with_parent() -> None:
 class Child:
     """A process in a session of its own: Ctrl-C is for this program to pass on."""
 
-    def __init__(self, name: str, *command: str) -> None:
+    def __init__(self, name: str, *command: str, env: Mapping[str, str] | None = None) -> None:
         self._name = name
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115, closed by end()
         self._process = subprocess.Popen(
@@ -450,6 +451,7 @@ class Child:
             stderr=self._log,
             start_new_session=True,
             preexec_fn=die_with_parent,
+            env={**os.environ, **(env or {})},
         )
 
     def check(self) -> None:
@@ -634,6 +636,7 @@ class System:
             *("-r", f"__ns:={self._namespace}"),
             *("-p", f"mode:={self._setting.mode}"),
             *("-p", "diagnostics.period_s:=0.1"),
+            env=settings_without_images(os.environ),
         )
         self._children["camera"] = Child(
             "camera",

@@ -82,10 +82,14 @@ def generate_launch_description() -> LaunchDescription:
     return LaunchDescription(
         [
             *arguments,
-            SetEnvironmentVariable(
-                "FASTDDS_DEFAULT_PROFILES_FILE",
-                profiles,
-                condition=IfCondition(PythonExpression(["'", profiles, "' != ''"])),
+            *(
+                SetEnvironmentVariable(
+                    name,
+                    profiles,
+                    condition=IfCondition(PythonExpression(["'", profiles, "' != ''"])),
+                )
+                # the name since ROS 2 Kilted, and the one before
+                for name in ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")
             ),
             node,
         ]

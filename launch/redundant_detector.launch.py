@@ -7,10 +7,23 @@ The detections are on NAMESPACE/detections; each side's own on NAMESPACE/primary
 NAMESPACE/secondary/detections. Whichever process dies is started again.
 """
 
+from __future__ import annotations
+
 from launch import LaunchDescription
-from launch.actions import DeclareLaunchArgument, GroupAction, IncludeLaunchDescription
+from launch.actions import (
+    DeclareLaunchArgument,
+    GroupAction,
+    IncludeLaunchDescription,
+    SetEnvironmentVariable,
+)
+from launch.conditions import IfCondition
 from launch.launch_description_sources import PythonLaunchDescriptionSource
-from launch.substitutions import LaunchConfiguration, PathJoinSubstitution, ThisLaunchFileDir
+from launch.substitutions import (
+    LaunchConfiguration,
+    PathJoinSubstitution,
+    PythonExpression,
+    ThisLaunchFileDir,
+)
 from launch_ros.actions import LifecycleNode, PushRosNamespace
 from launch_ros.parameter_descriptions import ParameterValue
 from launch_ros.substitutions import FindPackageShare
@@ -64,6 +77,12 @@ def generate_launch_description() -> LaunchDescription:
             description="Fast DDS settings that let images pass; the camera needs the same. "
             "Empty: leave the environment as it is",
         ),
+        DeclareLaunchArgument(
+            "redundancy_fastdds_profiles",
+            default_value=PathJoinSubstitution([SHARE, "config", "fastdds_udp.xml"]),
+            description="Fast DDS settings of the redundancy node, which shares no memory with a "
+            "detector that may be killed. Empty: leave the environment as it is",
+        ),
     ]
     return LaunchDescription(
         [
@@ -73,6 +92,7 @@ def generate_launch_description() -> LaunchDescription:
                     PushRosNamespace(LaunchConfiguration("namespace")),
                     _detector("primary", "model_path", "primary_dla_core"),
                     _detector("secondary", "secondary_model_path", "secondary_dla_core"),
+                    *_redundancy_settings(),
                     _redundancy_node(),
                 ]
             ),
@@ -92,6 +112,16 @@ def _detector(side: str, model: str, core: str) -> IncludeLaunchDescription:
             *((name, LaunchConfiguration(name)) for name in shared),
         ],
     )
+
+
+def _redundancy_settings() -> list[SetEnvironmentVariable]:
+    profiles = LaunchConfiguration("redundancy_fastdds_profiles")
+    return [
+        SetEnvironmentVariable(
+            name, profiles, condition=IfCondition(PythonExpression(["'", profiles, "' != ''"]))
+        )
+        for name in ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")
+    ]
 
 
 def _redundancy_node() -> LifecycleNode:

@@ -137,7 +137,7 @@ print("in order", received == sorted(received))
 """
 
 
-@pytest.mark.parametrize("profile", ["fastdds.xml", "fastdds_small.xml"])
+@pytest.mark.parametrize("profile", ["fastdds.xml", "fastdds_small.xml", "fastdds_tcp.xml"])
 @pytest.mark.parametrize(("width", "height"), [(640, 480), (1280, 720)])
 def test_best_effort_images_all_arrive(
     profile: str,

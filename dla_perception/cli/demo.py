@@ -27,7 +27,7 @@ HELP = "the whole system at work on a synthetic drive"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument(
-        "--duration", type=float, default=15.0, metavar="S", help="seconds (default: %(default)g)"
+        "--duration", type=float, default=18.0, metavar="S", help="seconds (default: %(default)g)"
     )
     parser.add_argument("--seed", type=int, default=11, help="another drive (default: %(default)s)")
     parser.add_argument(

@@ -11,12 +11,14 @@ missing.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
@@ -25,6 +27,7 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 from dla_perception.errors import DlaPerceptionError
 from dla_perception.monitoring.machine import ROOT, Machine, find_dlas, read_machine
 from dla_perception.package_share import share_path
+from dla_perception.ros.fastdds import profile_variable
 
 NAME = "doctor"
 HELP = "what this machine has: ROS, TensorRT, DLA cores, permissions, clocks"
@@ -317,7 +320,7 @@ _ROS = (
 _OPTIONAL: Mapping[str, tuple[str, str]] = {
     "onnx": ("check, prepare, build and import-darknet", "pip install onnx"),
     "pycocotools": ("evaluate", "pip install pycocotools"),
-    "rosbags": ("replay and compare", "pip install rosbags"),
+    "rosbags": ("recorded bags in tests and tools", "pip install rosbags"),
     "torch": ("training the demo's network anew", "pip install torch"),
 }
 
@@ -377,16 +380,6 @@ def _package(
 # The middleware -----------------------------------------------------------------------------------
 
 
-def profile_variable(distro: str) -> str:
-    """The variable that names Fast DDS's settings.
-
-    Fast DDS 3, which ROS 2 has since Kilted, reads another one than 2 (rmw_fastrtps 9.3.0; the
-    releases of ROS 2 that have Fast DDS 2 are named here).
-    """
-    older = ("foxy", "galactic", "humble", "iron", "jazzy")
-    return "FASTRTPS_DEFAULT_PROFILES_FILE" if distro in older else "FASTDDS_DEFAULT_PROFILES_FILE"
-
-
 def check_middleware(
     packages: Mapping[str, Mapping[str, Any]], environ: Mapping[str, str], root: Path = ROOT
 ) -> list[Check]:
@@ -419,7 +412,32 @@ def check_middleware(
     else:
         total = status.f_frsize * status.f_blocks
         checks.append(check_shared_memory(total, segment_bytes(in_force)))
+        checks += check_dead_segments(memory)
     return checks
+
+
+def check_dead_segments(memory: Path) -> list[Check]:
+    """Whether processes that were killed have left shared memory behind.
+
+    Fast DDS locks a file for each of its segments for as long as the process lives.
+    """
+    dead = 0
+    for lock in [*memory.glob("fastdds_*_el"), *memory.glob("fastrtps_*_el")]:
+        with suppress(OSError), open(lock, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            with suppress(OSError):
+                dead += lock.with_name(lock.name[: -len("_el")]).stat().st_size
+    if not dead:
+        return []
+    return [
+        Check(
+            "images",
+            "left behind",
+            State.NOTE,
+            f"{dead / 2**20:.0f} MB in {memory} of processes that were killed",
+            "when no ROS process runs: fastdds shm clean, or rm /dev/shm/*fast*",
+        )
+    ]
 
 
 def segment_bytes(profile: Path) -> int | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
 from std_msgs.msg import String
 from vision_msgs.msg import Detection2DArray
 
@@ -20,12 +21,15 @@ from dla_perception.detection.detections import Detections
 from dla_perception.monitoring.latency import RateWindow, Summary, TimeWindow
 from dla_perception.ros.detections import detections_from_message
 from dla_perception.ros.images import stamp_to_ns
-from dla_perception.ros.qos import DETECTIONS_QOS, LATCHED_QOS
+from dla_perception.ros.qos import LATCHED_QOS
 
 _CLASS_IDS = {name: index for index, name in enumerate((*CLASS_NAMES, IGNORED))}
 
 
 SIDES = ("primary", "secondary")
+
+COUNTING_QOS = QoSProfile(depth=300, reliability=ReliabilityPolicy.RELIABLE)
+"""Deep enough that this process, which also draws, misses nothing of what it counts."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +68,13 @@ class Monitor(Node):
         self._latency_ms = TimeWindow()
         self._last_found_s: float | None = None
         subscribe = self.create_subscription
-        subscribe(Detection2DArray, "ground_truth", self._on_truth, DETECTIONS_QOS)
-        subscribe(Detection2DArray, "detections", self._on_found, DETECTIONS_QOS)
+        subscribe(Detection2DArray, "ground_truth", self._on_truth, COUNTING_QOS)
+        subscribe(Detection2DArray, "detections", self._on_found, COUNTING_QOS)
         subscribe(DiagnosticArray, "/diagnostics", self._on_diagnostics, 10)
         subscribe(String, "redundancy_node/active", self._on_active, LATCHED_QOS)
         for side in SIDES:
             answered = functools.partial(self._on_answer, self.answered[side])
-            subscribe(Detection2DArray, f"{side}/detections", answered, DETECTIONS_QOS)
+            subscribe(Detection2DArray, f"{side}/detections", answered, COUNTING_QOS)
 
     def _on_truth(self, message: Detection2DArray) -> None:
         self.truth_rate.add(time.monotonic())

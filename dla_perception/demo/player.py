@@ -1,14 +1,21 @@
 """Plays the synthetic drive as a camera would: images over DDS, and beside them the truth.
 
-Run by the demo in a process of its own: ``python -m dla_perception.demo.player``.
+Run by the demo in a process of its own: ``python -m dla_perception.demo.player``. A camera costs no
+processor time, so another process renders ahead, at low priority, in what time the rest leaves.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
+import multiprocessing
+import os
 import time
-from typing import Sequence
+from collections import deque
+from concurrent.futures import Future, ProcessPoolExecutor
+from types import TracebackType
+from typing import Deque, Sequence
 
 import numpy as np
 import rclpy
@@ -29,29 +36,86 @@ from dla_perception.ros.qos import DETECTIONS_QOS
 IGNORED = "ignore"
 """The class of regions on ``ground_truth`` that are neither a hit nor a miss."""
 
-LISTENERS_TIMEOUT_S = 10.0
+LISTENERS_TIMEOUT_S = 30.0
+
+AHEAD = 120
+"""Frames that are rendered before they are due, at most: 0.9 MB each."""
+
+NICENESS = 10
+"""Of the process that renders."""
+
+
+class FramesAhead:
+    """The frames of a scene in their order, rendered by another process; a context manager."""
+
+    def __init__(self, seed: int, frames: int) -> None:
+        self._seed = seed
+        self._left = iter(range(frames))
+        self._pending: Deque[Future[SceneFrame]] = deque()
+
+    def __enter__(self) -> FramesAhead:
+        # not a fork: ROS has threads
+        self._pool = ProcessPoolExecutor(
+            1, multiprocessing.get_context("spawn"), initializer=os.nice, initargs=(NICENESS,)
+        )
+        for _ in range(AHEAD):
+            self._ask()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for future in self._pending:
+            future.cancel()
+        self._pool.shutdown()
+
+    def next(self) -> Future[SceneFrame]:
+        """The next frame, which may still be in the making."""
+        self._ask()
+        return self._pending.popleft()
+
+    def _ask(self) -> None:
+        index = next(self._left, None)
+        if index is not None:
+            self._pending.append(self._pool.submit(_render, self._seed, index))
+
+
+@functools.lru_cache(maxsize=1)
+def _scene(seed: int) -> Scene:
+    return Scene(seed)
+
+
+def _render(seed: int, index: int) -> SceneFrame:
+    """In the other process."""
+    return _scene(seed).frame(index)
 
 
 class Player(Node):
     """Publishes ``image_raw`` and ``ground_truth``, one after the other, at a steady rate."""
 
-    def __init__(self, seed: int, rate_hz: float) -> None:
+    def __init__(self, rate_hz: float, listeners: int) -> None:
         super().__init__("demo_player")
-        self._scene = Scene(seed)
+        self._listeners = listeners
         self._period_ns = round(1e9 / rate_hz)
         self._images = self.create_publisher(Image, "image_raw", qos_profile_sensor_data)
         self._truth = self.create_publisher(Detection2DArray, "ground_truth", DETECTIONS_QOS)
 
     def wait_for_listeners(self) -> bool:
-        """Whether somebody listens to both topics within :data:`LISTENERS_TIMEOUT_S`."""
+        """Whether all who should see the images do within :data:`LISTENERS_TIMEOUT_S`."""
         end = time.monotonic() + LISTENERS_TIMEOUT_S
         while time.monotonic() < end:
-            if all(p.get_subscription_count() > 0 for p in (self._images, self._truth)):
+            if (
+                self._images.get_subscription_count() >= self._listeners
+                and self._truth.get_subscription_count() > 0
+            ):
                 return True
             rclpy.spin_once(self, timeout_sec=0.02)
         return False
 
-    def play(self, frames: int) -> int:
+    def play(self, source: FramesAhead, frames: int) -> int:
         """Publish ``frames`` pictures on time; one that is late is left out, as a camera would.
 
         Returns:
@@ -62,9 +126,11 @@ class Player(Node):
         steady_start_ns = time.monotonic_ns()
         for index in range(frames):
             due_ns = steady_start_ns + index * self._period_ns
+            future = source.next()
             if time.monotonic_ns() > due_ns + self._period_ns:
+                future.cancel()
                 continue
-            frame = self._scene.frame(index)
+            frame = future.result()
             time.sleep(max(due_ns - time.monotonic_ns(), 0) / 1e9)
             self._publish(frame, start_ns + index * self._period_ns)
             sent += 1
@@ -92,13 +158,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rate", type=float, default=30.0, help="images per second")
     parser.add_argument("--frames", type=int, required=True)
+    parser.add_argument("--listeners", type=int, default=1, help="to images, to wait for")
     parsed, ros_arguments = parser.parse_known_args(arguments)
     rclpy.init(args=ros_arguments)
-    player = Player(parsed.seed, parsed.rate)
+    player = Player(parsed.rate, parsed.listeners)
     sent = 0
     try:
-        if player.wait_for_listeners():
-            sent = player.play(parsed.frames)
+        with FramesAhead(parsed.seed, parsed.frames) as source:
+            if player.wait_for_listeners():
+                sent = player.play(source, parsed.frames)
     except (KeyboardInterrupt, ExternalShutdownException):
         pass
     finally:

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, Mapping
 
 import rclpy
 from rclpy.executors import SingleThreadedExecutor
@@ -23,6 +23,7 @@ from dla_perception.demo.monitor import SIDES, Monitor, Switch
 from dla_perception.demo.scene import Scene
 from dla_perception.errors import DlaPerceptionError
 from dla_perception.package_share import share_path
+from dla_perception.ros.fastdds import settings_without_images
 
 NAMESPACE = "/dla_demo"
 RATE_HZ = 30.0
@@ -47,7 +48,7 @@ class DemoError(DlaPerceptionError):
 class Child:
     """A process of the demo, in a session of its own: Ctrl-C is for the demo to pass on."""
 
-    def __init__(self, module: str, *arguments: str) -> None:
+    def __init__(self, module: str, *arguments: str, env: Mapping[str, str] | None = None) -> None:
         self.module = module
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115, closed by end()
         self._process = subprocess.Popen(
@@ -56,6 +57,7 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=self._log,
             start_new_session=True,
+            env={**os.environ, **(env or {})},
         )
 
     def has_ended(self) -> bool:
@@ -203,19 +205,21 @@ class DemoSession:
             *("-p", f"switch_back_after:={SWITCH_BACK_AFTER}"),
             *("-p", f"result_deadline_ms:={RESULT_DEADLINE_MS}"),
             *("-p", "diagnostics.period_s:=0.5"),
-        )
-        self._spin_until(
-            lambda: all(self._monitor.runs(side) for side in SIDES) and bool(self._monitor.active),
-            START_TIMEOUT_S,
-            "the nodes are not ready",
+            env=settings_without_images(os.environ),
         )
         player = self._start(
             "dla_perception.demo.player",
             *("--seed", str(self._seed)),
             *("--rate", str(RATE_HZ)),
             *("--frames", str(round(self._duration_s * RATE_HZ))),
+            *("--listeners", str(len(SIDES))),
             "--ros-args",
             *("-r", f"__ns:={NAMESPACE}"),
+        )
+        self._spin_until(
+            lambda: all(self._monitor.runs(side) for side in SIDES) and bool(self._monitor.active),
+            START_TIMEOUT_S,
+            "the nodes are not ready",
         )
         self._spin_until(
             lambda: bool(self._monitor.found) or player.has_ended(),
@@ -255,8 +259,8 @@ class DemoSession:
         elif primary is None and elapsed_s >= self._duration_s * 2 / 3:
             self._start_detector("primary")
 
-    def _start(self, module: str, *arguments: str) -> Child:
-        child = Child(module, *arguments)
+    def _start(self, module: str, *arguments: str, env: Mapping[str, str] | None = None) -> Child:
+        child = Child(module, *arguments, env=env)
         self._children.append(child)
         return child
 

@@ -148,7 +148,8 @@ class InputHealth:
         return (
             f"{topic} has a publisher, but no image has come. Images over 512 KB are lost by "
             "Fast DDS's default settings: start the camera and this node with "
-            "FASTDDS_DEFAULT_PROFILES_FILE set to this package's config/fastdds.xml"
+            "FASTDDS_DEFAULT_PROFILES_FILE (before ROS 2 Kilted: FASTRTPS_DEFAULT_PROFILES_FILE) "
+            "set to this package's config/fastdds.xml"
         )
 
 

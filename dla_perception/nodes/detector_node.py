@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import time
 from dataclasses import dataclass
 from typing import Any, Mapping, Sequence
@@ -281,8 +280,9 @@ class DetectorNode(ManagedNode[DetectorParameters]):
         message = f"{source}: an inference has not come back for {waited_s:.1f} s"
         if self.current.exit_on_timeout:
             self.get_logger().fatal(f"{message}: ending with code {HANG_EXIT_CODE}")
-            # nothing can be freed in order: a thread is stuck in the accelerator's driver
-            os._exit(HANG_EXIT_CODE)
+            # the engine cannot be freed: a thread is stuck in the accelerator's driver
+            self.end_process(HANG_EXIT_CODE)
+            return
         self.get_logger().error(message, throttle_duration_sec=10.0)
 
     def _on_dropped(self, source: str, reason: str, error: Exception | None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import traceback
 from typing import Any, Callable, Generic, Mapping, Protocol, Sequence, TypeVar
 
@@ -23,6 +25,9 @@ from dla_perception.ros.parameters import (
     read_defaults,
 )
 from dla_perception.ros.qos import LATCHED_QOS
+
+LEAVE_S = 1.0
+"""How long taking leave of DDS may last when a process has to end."""
 
 
 class NodeParameters(Protocol):
@@ -46,6 +51,7 @@ class ManagedNode(LifecycleNode, Generic[Parameters]):
     Attributes:
         current: the parameters as they are.
         steady_clock: for timers that must not wait for a simulated clock.
+        exit_code: of the process that is to end; ``None`` while it is not.
     """
 
     def __init__(
@@ -66,6 +72,7 @@ class ManagedNode(LifecycleNode, Generic[Parameters]):
             options: for :class:`rclpy.lifecycle.LifecycleNode`.
         """
         super().__init__(name, **options)
+        self.exit_code: int | None = None
         self._infos = infos
         self._read = read
         declare_parameters(self, infos, read_defaults(share_path(config)))
@@ -120,6 +127,18 @@ class ManagedNode(LifecycleNode, Generic[Parameters]):
     def status(self, finding: Finding) -> DiagnosticStatus:
         """A finding as a message, under this node's name."""
         return status_message(finding, self.get_fully_qualified_name(), self.hardware_id())
+
+    def end_process(self, code: int) -> None:
+        """End the process from any of its threads, with others that may hang for ever.
+
+        Not at once: a process that is gone in the middle of an exchange in shared memory holds up
+        those that it exchanged with, for seconds. The executor's thread takes leave first.
+        """
+        self.exit_code = code
+        last_resort = threading.Timer(LEAVE_S, os._exit, [code])
+        last_resort.daemon = True
+        last_resort.start()
+        self.context.try_shutdown()
 
     # Lifecycle -----------------------------------------------------------------------------------
 

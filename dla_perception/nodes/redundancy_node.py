@@ -24,17 +24,17 @@ from dla_perception.redundancy.independence import independence_finding
 from dla_perception.ros.detections import detections_from_message
 from dla_perception.ros.events import subscription_events
 from dla_perception.ros.images import stamp_to_ns
-from dla_perception.ros.qos import DETECTIONS_QOS, LATCHED_QOS
+from dla_perception.ros.qos import LATCHED_QOS
 from dla_perception.ros.redundancy_parameters import PARAMETERS, RedundancyParameters
 from dla_perception.ros.waiting_messages import take_waiting
 
 RESULTS_QOS = QoSProfile(
     history=HistoryPolicy.KEEP_LAST, depth=MAX_OPEN, reliability=ReliabilityPolicy.RELIABLE
 )
-"""Of both inputs: deep enough that a stall of this process loses nothing.
+"""Of both inputs and the output: deep enough that a stall of a process loses nothing.
 
-Fast DDS can hold a publisher up for a third of a second while a process that was killed starts
-again (eProsima/Fast-DDS issue 6535): 20 results at 60 images a second.
+Fast DDS can hold a publisher up while a process that was killed starts again (eProsima/Fast-DDS
+issue 6535), by default for a third of a second: 20 results at 60 images a second.
 """
 
 
@@ -78,7 +78,7 @@ class RedundancyNode(ManagedNode[RedundancyParameters]):
         """Offer the output and ask what the engines run on."""
         self._start_over()
         self._detections = self.create_lifecycle_publisher(
-            Detection2DArray, "detections", DETECTIONS_QOS
+            Detection2DArray, "detections", RESULTS_QOS
         )
         self._active = self.publish_once("~/active", String(data=self._arbiter.active.value))
         self._engine_infos = [

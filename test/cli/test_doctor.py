@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sys
@@ -290,6 +291,20 @@ def test_shared_memory():
     small = segment_bytes(share_path("config/fastdds_small.xml"))
     assert check_shared_memory(64 * 2**20, small).state is State.OK
     assert check_shared_memory(1024 * 2**20, segment).state is State.OK
+
+
+def test_shared_memory_of_processes_that_were_killed(tmp_path):
+    assert doctor.check_dead_segments(tmp_path) == []
+    with open(tmp_path / "fastdds_0123456789abcdef_el", "w") as living:
+        fcntl.flock(living, fcntl.LOCK_EX)
+        (tmp_path / "fastdds_0123456789abcdef").write_bytes(bytes(1 << 20))
+        assert doctor.check_dead_segments(tmp_path) == []
+        write(tmp_path / "fastrtps_fedcba9876543210_el", "")
+        (tmp_path / "fastrtps_fedcba9876543210").write_bytes(bytes(2 << 20))
+        (check,) = doctor.check_dead_segments(tmp_path)
+    assert check.state is State.NOTE
+    assert check.found == f"2 MB in {tmp_path} of processes that were killed"
+    assert "fastdds shm clean" in check.remedy
 
 
 def test_a_package_that_ends_python_does_not_end_the_doctor(tmp_path):

@@ -56,9 +56,11 @@ class Client:
         )
         return publisher
 
-    def until(self, condition: Callable[[], bool], problem: str = "") -> None:
-        """Spin until a condition holds; fail after :data:`WAIT_S`."""
-        end = time.monotonic() + WAIT_S
+    def until(
+        self, condition: Callable[[], bool], problem: str = "", timeout_s: float = WAIT_S
+    ) -> None:
+        """Spin until a condition holds; fail after ``timeout_s``."""
+        end = time.monotonic() + timeout_s
         while not condition():
             assert time.monotonic() < end, problem or "waited too long"
             self.executor.spin_once(timeout_sec=0.02)

@@ -49,11 +49,13 @@ def test_it_is_reported_while_the_node_answers_and_the_late_result_still_comes(
     client.status(LATENCY, lambda item: item.level == DiagnosticStatus.OK)
 
 
-def test_exit_ends_the_process_with_a_code_of_its_own(client: Client, start):
+def test_exit_ends_the_process_with_a_code_of_its_own(client: Client, start, ros_domain_id):
     node = start(on_inference_timeout="exit")
     client.image_publisher().publish(image_message(PIXELS))
     assert node.wait() == 70
     assert "has not come back for 0.1 s: ending with code 70" in node.output
+    # it took leave of DDS, as nobody does who is killed: that one is known for 20 s more
+    client.until(lambda: client.node.count_publishers("detections") == 0, timeout_s=10.0)
 
 
 @pytest.mark.parametrize("repetitions", [1, 2])
