@@ -3,6 +3,8 @@
 ros2 launch dla_perception detector.launch.py model_path:=net.onnx image:=/camera/image_raw
 """
 
+import os
+
 from launch import LaunchDescription
 from launch.actions import DeclareLaunchArgument, SetEnvironmentVariable
 from launch.conditions import IfCondition
@@ -10,6 +12,8 @@ from launch.substitutions import LaunchConfiguration, PathJoinSubstitution, Pyth
 from launch_ros.actions import LifecycleNode
 from launch_ros.parameter_descriptions import ParameterValue
 from launch_ros.substitutions import FindPackageShare
+
+from dla_perception.ros.fastdds import profile_variable
 
 SHARE = FindPackageShare("dla_perception")
 
@@ -82,14 +86,10 @@ def generate_launch_description() -> LaunchDescription:
     return LaunchDescription(
         [
             *arguments,
-            *(
-                SetEnvironmentVariable(
-                    name,
-                    profiles,
-                    condition=IfCondition(PythonExpression(["'", profiles, "' != ''"])),
-                )
-                # the name since ROS 2 Kilted, and the one before
-                for name in ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")
+            SetEnvironmentVariable(
+                profile_variable(os.environ.get("ROS_DISTRO", "")),
+                profiles,
+                condition=IfCondition(PythonExpression(["'", profiles, "' != ''"])),
             ),
             node,
         ]

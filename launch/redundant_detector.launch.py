@@ -7,7 +7,7 @@ The detections are on NAMESPACE/detections; each side's own on NAMESPACE/primary
 NAMESPACE/secondary/detections. Whichever process dies is started again.
 """
 
-from __future__ import annotations
+import os
 
 from launch import LaunchDescription
 from launch.actions import (
@@ -27,6 +27,8 @@ from launch.substitutions import (
 from launch_ros.actions import LifecycleNode, PushRosNamespace
 from launch_ros.parameter_descriptions import ParameterValue
 from launch_ros.substitutions import FindPackageShare
+
+from dla_perception.ros.fastdds import profile_variable
 
 SHARE = FindPackageShare("dla_perception")
 
@@ -92,7 +94,7 @@ def generate_launch_description() -> LaunchDescription:
                     PushRosNamespace(LaunchConfiguration("namespace")),
                     _detector("primary", "model_path", "primary_dla_core"),
                     _detector("secondary", "secondary_model_path", "secondary_dla_core"),
-                    *_redundancy_settings(),
+                    _redundancy_settings(),
                     _redundancy_node(),
                 ]
             ),
@@ -114,14 +116,13 @@ def _detector(side: str, model: str, core: str) -> IncludeLaunchDescription:
     )
 
 
-def _redundancy_settings() -> list[SetEnvironmentVariable]:
+def _redundancy_settings() -> SetEnvironmentVariable:
     profiles = LaunchConfiguration("redundancy_fastdds_profiles")
-    return [
-        SetEnvironmentVariable(
-            name, profiles, condition=IfCondition(PythonExpression(["'", profiles, "' != ''"]))
-        )
-        for name in ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")
-    ]
+    return SetEnvironmentVariable(
+        profile_variable(os.environ.get("ROS_DISTRO", "")),
+        profiles,
+        condition=IfCondition(PythonExpression(["'", profiles, "' != ''"])),
+    )
 
 
 def _redundancy_node() -> LifecycleNode:
