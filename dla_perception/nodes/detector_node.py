@@ -36,6 +36,7 @@ from dla_perception.ros.events import subscription_events
 from dla_perception.ros.images import frame_from_image, image_from_pixels, stamp_to_ns
 from dla_perception.ros.paths import expand_path
 from dla_perception.ros.qos import ANNOTATED_QOS, DETECTIONS_QOS, image_qos
+from dla_perception.ros.repeated_errors import RepeatedErrors
 
 HANG_EXIT_CODE = 70
 """Of the process when an inference hangs and ``on_inference_timeout`` is ``exit``."""
@@ -83,6 +84,7 @@ class DetectorNode(ManagedNode[DetectorParameters]):
         self._cameras = camera_topics(self.current)
         self._health = DetectorHealth(list(self._cameras))
         self._accelerator = Accelerator()
+        self._errors = RepeatedErrors(self.get_logger())
         self._detector: Detector | None = None
         self._pipeline: Pipeline | None = None
         self._images: list[Any] = []
@@ -283,15 +285,14 @@ class DetectorNode(ManagedNode[DetectorParameters]):
             # the engine cannot be freed: a thread is stuck in the accelerator's driver
             self.end_process(HANG_EXIT_CODE)
             return
-        self.get_logger().error(message, throttle_duration_sec=10.0)
+        self._errors.log((source, "hangs"), message, time.monotonic())
 
     def _on_dropped(self, source: str, reason: str, error: Exception | None) -> None:
         """In any of the pipeline's threads."""
-        self._health.inputs[source].dropped(reason, str(error or ""), time.monotonic())
+        now_s = time.monotonic()
+        self._health.inputs[source].dropped(reason, str(error or ""), now_s)
         if error is not None:
-            self.get_logger().error(
-                f"{source}: dropped an image: {error}", throttle_duration_sec=10.0
-            )
+            self._errors.log((source, reason), f"{source}: dropped an image: {error}", now_s)
 
     # Parameters, services, diagnostics -----------------------------------------------------------
 
