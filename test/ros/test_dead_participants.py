@@ -16,13 +16,13 @@ from dla_perception.ros.dead_participants import (
 )
 
 NODE = """
-import sys, time, rclpy
+import signal, rclpy
 from dla_perception.ros.dead_participants import avoid_dead_participants
 rclpy.init()
 with avoid_dead_participants():
     node = rclpy.create_node("one")
 print("ready", flush=True)
-sys.stdin.read()
+signal.pause()
 """
 
 
