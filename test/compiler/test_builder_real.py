@@ -16,6 +16,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from dla_perception.cli.main import main
 from dla_perception.compiler.builder import (
     BuildError,
     BuildPlan,
@@ -73,15 +74,36 @@ def networks(assets: Path) -> list[Path]:
     return sorted([*assets.glob("models/*.onnx"), *demo.glob("*.onnx")])
 
 
+def layers_read(path: Path) -> int:
+    logger = make_logger(rtx)
+    network = rtx.Builder(logger).create_network(0)
+    parser = rtx.OnnxParser(network, logger)
+    assert parser.parse(path.read_bytes()), (path, parser.get_error(0).desc())
+    return int(network.num_layers)
+
+
 def test_every_network_is_read(assets: Path) -> None:
     found = networks(assets)
     assert len(found) >= 3
     for path in found:
-        logger = make_logger(rtx)
-        network = rtx.Builder(logger).create_network(0)
-        parser = rtx.OnnxParser(network, logger)
-        assert parser.parse(path.read_bytes()), (path, parser.get_error(0).desc())
-        assert network.num_layers > 10
+        assert layers_read(path) > 10
+
+
+@pytest.mark.parametrize("name", ["yolo-fastest-1.1", "yolo-fastest-1.1-xl"])
+def test_imported_and_prepared_networks_are_read(assets: Path, tmp_path: Path, name: str) -> None:
+    imported, prepared = tmp_path / "imported.onnx", tmp_path / "prepared.onnx"
+    files = [str(assets / "darknet" / f"{name}.{kind}") for kind in ("cfg", "weights")]
+    assert main(["import-darknet", *files, "-o", str(imported)]) == 0
+    assert main(["prepare", str(imported), "-o", str(prepared), "--target", "orin"]) == 0
+    for path in (imported, prepared):
+        assert layers_read(path) >= len(onnx.load(str(path)).graph.node)
+
+
+def test_a_translated_network_is_read(assets: Path, tmp_path: Path) -> None:
+    model = assets / "models" / "yolox_nano_416_ptq_qdq.onnx"
+    assert main(["translate-qat", str(model), "-o", str(tmp_path)]) == 0
+    (translated,) = tmp_path.glob("*.onnx")
+    assert layers_read(translated) >= len(onnx.load(str(translated)).graph.node)
 
 
 @pytest.mark.parametrize("precision", ["fp16", "fp32"])
