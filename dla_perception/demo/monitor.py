@@ -120,6 +120,18 @@ class Monitor(Node):
         name = f"{self.get_namespace()}/{side}/detector_node: engine placement"
         return self.messages.get(name, "").startswith("runs")
 
+    def is_connected(self) -> bool:
+        """Whether all who publish detections have this node, and the redundancy node, as listeners.
+
+        What they say themselves counts: this node may hear of them before they hear of it.
+        """
+        needed = {f"{side}/detector_node: output": 2 for side in SIDES}
+        needed["redundancy_node: output"] = 1
+        return all(
+            int(self.figures(status).get("subscribers", 0)) >= count
+            for status, count in needed.items()
+        )
+
     def latency(self) -> Summary:
         """From the stamp of an image to the arrival of its detections here, in ms."""
         return Summary.of(self._latency_ms.since(time.monotonic() - 5))

@@ -1,7 +1,8 @@
 """Plays the synthetic drive as a camera would: images over DDS, and beside them the truth.
 
-Run by the demo in a process of its own: ``python -m dla_perception.demo.player``. A camera costs no
-processor time, so another process renders ahead, at low priority, in what time the rest leaves.
+Run by the demo in a process of its own: ``python -m dla_perception.demo.player``; a line on
+standard input starts it. A camera costs no processor time, so another process renders ahead, at low
+priority, in what time the rest leaves.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import functools
 import json
 import multiprocessing
 import os
+import sys
 import time
 from collections import deque
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -165,7 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sent = 0
     try:
         with FramesAhead(parsed.seed, parsed.frames) as source:
-            if player.wait_for_listeners():
+            if sys.stdin.readline() and player.wait_for_listeners():
                 sent = player.play(source, parsed.frames)
     except (KeyboardInterrupt, ExternalShutdownException):
         pass

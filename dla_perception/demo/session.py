@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -53,7 +54,7 @@ class Child:
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115, closed by end()
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
             start_new_session=True,
@@ -77,8 +78,18 @@ class Child:
         assert self._process.stdout is not None
         return self._process.stdout.read().decode()
 
+    def tell(self, line: str) -> None:
+        """Write a line to its standard input."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended, which check() will tell
+            self._process.stdin.write(f"{line}\n".encode())
+            self._process.stdin.flush()
+
     def ask_to_end(self) -> None:
-        """Send SIGINT if it still runs."""
+        """Send SIGINT if it still runs; one that waits to be told something is told the end."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
         if not self.has_ended():
             self._process.send_signal(signal.SIGINT)
 
@@ -94,8 +105,9 @@ class Child:
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            stream.close()
         self._log.close()
 
 
@@ -216,10 +228,15 @@ class DemoSession:
             *("-r", f"__ns:={NAMESPACE}"),
         )
         self._spin_until(
-            lambda: all(self._monitor.runs(side) for side in SIDES) and bool(self._monitor.active),
+            lambda: (
+                all(self._monitor.runs(side) for side in SIDES)
+                and bool(self._monitor.active)
+                and self._monitor.is_connected()
+            ),
             START_TIMEOUT_S,
             "the nodes are not ready",
         )
+        player.tell("go")
         self._spin_until(
             lambda: bool(self._monitor.found) or player.has_ended(),
             START_TIMEOUT_S,
