@@ -320,7 +320,7 @@ _ROS = (
 _OPTIONAL: Mapping[str, tuple[str, str]] = {
     "onnx": ("check, prepare, build and import-darknet", "pip install onnx"),
     "pycocotools": ("evaluate", "pip install pycocotools"),
-    "rosbags": ("recorded bags in tests and tools", "pip install rosbags"),
+    "rosbags": ("recorded bags in the tests", "pip install rosbags"),
     "torch": ("training the demo's network anew", "pip install torch"),
 }
 

@@ -8,7 +8,8 @@ from typing import Dict, Mapping
 from dla_perception.package_share import share_path
 
 PROFILE_VARIABLES = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")
-"""What Fast DDS 3 and 2 read; each leaves the other's alone."""
+"""What Fast DDS 3 and 2 read. ROS 2 since Kilted still takes the older one, with a warning; to set
+both there is an error, since the file is then read twice."""
 
 _IMAGE_PROFILES = ("fastdds.xml", "fastdds_small.xml")
 _OLDER = ("foxy", "galactic", "humble", "iron", "jazzy")

@@ -49,7 +49,7 @@ def test_it_is_reported_while_the_node_answers_and_the_late_result_still_comes(
     client.status(LATENCY, lambda item: item.level == DiagnosticStatus.OK)
 
 
-def test_exit_ends_the_process_with_a_code_of_its_own(client: Client, start, ros_domain_id):
+def test_exit_ends_the_process_with_a_code_of_its_own(client: Client, start):
     node = start(on_inference_timeout="exit")
     client.image_publisher().publish(image_message(PIXELS))
     assert node.wait() == 70
